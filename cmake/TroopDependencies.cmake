@@ -21,6 +21,20 @@ troop_pkg_target(sodium libsodium)
 troop_pkg_target(lz4 liblz4)
 troop_pkg_target(zstd libzstd)
 
+# A wheel links Cairo and its dependencies statically: the shared library loads X11, which
+# auditwheel assumes on every machine, and which containers lack (docs/decisions/0027-wheels.md).
+if(TROOP_PLOTS AND TROOP_WHEEL AND NOT TARGET PkgConfig::cairo)
+  pkg_check_modules(cairo_headers REQUIRED cairo>=1.16 cairo-svg>=1.16)
+  add_library(PkgConfig::cairo INTERFACE IMPORTED GLOBAL)
+  target_include_directories(PkgConfig::cairo INTERFACE ${cairo_headers_INCLUDE_DIRS})
+  foreach(archive cairo pixman-1 fontconfig freetype png16 expat brotlidec brotlicommon)
+    find_library(TROOP_STATIC_${archive} lib${archive}.a REQUIRED)
+    mark_as_advanced(TROOP_STATIC_${archive})
+    target_link_libraries(PkgConfig::cairo INTERFACE ${TROOP_STATIC_${archive}})
+  endforeach()
+  target_link_libraries(PkgConfig::cairo INTERFACE ZLIB::ZLIB)
+endif()
+
 # Only plots need Cairo: without it, or with TROOP_PLOTS=OFF, everything else is built. An installed
 # Troop needs it for programs that link troop::plot, troop::fleet or troop::apps.
 if(TROOP_PLOTS AND NOT TARGET PkgConfig::cairo)

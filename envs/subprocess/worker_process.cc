@@ -104,7 +104,9 @@ Result<std::string> PackageFolder() {
     places = {own};
   } else {
     // An installed program first, then the source tree of a development build.
-    places = {Self().parent_path() / "../share/troop/python", TROOP_PYTHON_SOURCES};
+    places = {Self().parent_path() / "../share/troop/python"};
+    const std::string_view sources = TROOP_PYTHON_SOURCES;
+    if (!sources.empty()) places.emplace_back(sources);
   }
   for (const fs::path& place : places) {
     std::error_code error;
