@@ -22,7 +22,7 @@ troop_pkg_target(lz4 liblz4)
 troop_pkg_target(zstd libzstd)
 
 # A wheel links Cairo and its dependencies statically: the shared library loads X11, which
-# auditwheel assumes on every machine, and which containers lack (docs/decisions/0027-wheels.md).
+# auditwheel assumes on every machine, and which containers lack (docs/decisions/0028-wheels.md).
 if(TROOP_PLOTS AND TROOP_WHEEL AND NOT TARGET PkgConfig::cairo)
   pkg_check_modules(cairo_headers REQUIRED cairo>=1.16 cairo-svg>=1.16)
   add_library(PkgConfig::cairo INTERFACE IMPORTED GLOBAL)
