@@ -35,6 +35,8 @@ struct ActingContext {
   Executor* executor = nullptr;
   // Evaluator with evaluator.video_every: the run folder; nullptr: no videos.
   Storage* videos = nullptr;
+  // Actor with actor.record_episodes: the run folder.
+  Storage* episodes = nullptr;
 };
 
 }  // namespace troop

@@ -77,6 +77,17 @@ void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
            .doc = "Location of the policy: in each actor, or on inference servers that batch the "
                   "requests of all actors (docs/design/scaling.md)."},
           c.inference);
+  // Recorded episodes.
+  v.Visit({"actor.record_episodes",
+           "Record complete episodes in the folder episodes/ of the run "
+           "(docs/guide/offline_data.md)."},
+          c.record_episodes);
+  v.Visit({.name = "actor.record_bytes_max",
+           .doc = "Maximum size in bytes of the recorded episodes of one actor, at which the "
+                  "oldest are deleted; also limits the memory of its episodes in progress.",
+           .range = Between(1 << 20, 1e15),
+           .whole = true},
+          c.record_bytes_max);
 }
 
 }  // namespace troop

@@ -37,6 +37,8 @@ struct ActorConfig {
   double warmup_steps = 0;          // agent steps (fleet) of uniform random actions at the start
   std::int64_t insert_copies = 1;   // copies of each item in the replay
   InferencePlace inference = InferencePlace::kLocal;
+  bool record_episodes = false;   // into episodes/ of the run
+  double record_bytes_max = 1e9;  // of one actor's episodes on disk
   bool operator==(const ActorConfig&) const = default;
 };
 // Declares the keys.

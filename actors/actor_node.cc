@@ -30,7 +30,8 @@ ActorNode::ActorNode(const ActingConfig& config, const ActingContext& context)
       network_(context.network),
       member_(context.member),
       connect_weights_(context.connect_weights),
-      history_(context.history) {}
+      history_(context.history),
+      episodes_(context.episodes) {}
 
 Result<std::unique_ptr<ActorNode>> ActorNode::Make(const ActingConfig& config,
                                                    const ActingContext& context) {
@@ -44,22 +45,15 @@ Status ActorNode::Build() {
   const int size = int(config_.actor.envs);
   const std::uint64_t incarnation = member_->options().incarnation;
   const auto first = std::uint64_t(member_->options().index) * std::uint64_t(size);
-  // Seeds depend on the incarnation, so a restarted actor plays new episodes.
-  const auto seed = [run_seed = std::uint64_t(config_.seed), first, incarnation](
-                        std::size_t i, std::uint64_t episode) {
-    return DeriveSeed({.run_seed = run_seed,
-                       .purpose = Purpose::kEnvironment,
-                       .index = first + i,
-                       .episode = incarnation << 32 | episode});
-  };
   // Failpoints of the actor role; the evaluator has its own.
-  EnvRunner::Options options{.env = BeatingEnvOptions(config_, network_, member_, &metrics_),
-                             .seed = seed,
-                             .first = first,
-                             .before_step = Failpoint::kActorStep,
-                             .reward = Failpoint::kActorReward,
-                             .observation = Failpoint::kActorObservation,
-                             .policy = {}};
+  EnvRunner::Options options{
+      .env = BeatingEnvOptions(config_, network_, member_, &metrics_),
+      .seed = [this](std::size_t i, std::uint64_t episode) { return SeedOf(i, episode); },
+      .first = first,
+      .before_step = Failpoint::kActorStep,
+      .reward = Failpoint::kActorReward,
+      .observation = Failpoint::kActorObservation,
+      .policy = {}};
   // Server mode: the policy is remote, and the runner needs no network.
   if (InferenceServersOf(config_) > 0) {
     options.policy = [this](const EnvSpec& env) -> Result<std::unique_ptr<Policy>> {
@@ -84,6 +78,27 @@ Status ActorNode::Build() {
   keys_.resize(state_.size());
   const std::int64_t index = member_->options().index;
   AssignExploration(index, std::max(config_.actors, index + 1));
+  return MakeRecorder();
+}
+
+// Seeds depend on the incarnation, so a restarted actor plays new episodes.
+std::uint64_t ActorNode::SeedOf(std::size_t i, std::uint64_t episode) const {
+  const FleetMember::Options& self = member_->options();
+  return DeriveSeed({.run_seed = std::uint64_t(config_.seed),
+                     .purpose = Purpose::kEnvironment,
+                     .index = std::uint64_t(self.index) * std::uint64_t(config_.actor.envs) + i,
+                     .episode = self.incarnation << 32 | episode});
+}
+
+Status ActorNode::MakeRecorder() {
+  if (episodes_ == nullptr) return Status::Ok();
+  const FleetMember::Options& self = member_->options();
+  TROOP_ASSIGN_OR_RETURN(
+      recorder_, ActorRecorder::Make(runner_->spec(), state_.size(),
+                                     {.storage = episodes_,
+                                      .name = fmt::format("actor-{}", self.index),
+                                      .incarnation = self.incarnation,
+                                      .bytes_max = std::size_t(config_.actor.record_bytes_max)}));
   return Status::Ok();
 }
 
@@ -325,7 +340,20 @@ void ActorNode::Act() {
                 .epsilon = of_all.value_or(env.epsilon),
                 .noise_sigma = env.noise_sigma};
   }
+  if (recorder_) BeginRecordings();
   runner_->Act(keys_);
+}
+
+// Step 0 of an environment begins an episode.
+void ActorNode::BeginRecordings() {
+  const bool discrete = env().action.discrete();
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    const ExploreKey& key = keys_[i];
+    if (key.step > 0) continue;
+    recorder_->Begin(i, {.seed = SeedOf(i, runner_->episode(i)),
+                         .exploration = discrete ? key.epsilon : key.noise_sigma,
+                         .agent_steps = member_->steps_total_done()});
+  }
 }
 
 // The mean over its environments, whose ε differ without annealing.
@@ -350,16 +378,20 @@ void ActorNode::Record() {
     // A step that is not recorded ends the trajectory.
     if (std::int64_t(i) >= leased || !one.good) {
       builders_[i].Cut(runner_->acted_on(i), one.q_good ? std::optional(q_max) : std::nullopt);
+      if (recorder_) recorder_->Drop(i);
     } else {
-      builders_[i].Append({.observation = runner_->acted_on(i),
-                           .action = output.action.bytes().subspan(i * action_bytes, action_bytes),
-                           .q_taken = output.q_taken.as<float>()[i],
-                           .q_max = q_max,
-                           .reward = one.reward,
-                           .terminated = one.terminated,
-                           .truncated = one.truncated,
-                           .final_observation = runner_->final_observation(i),
-                           .policy_version = output.version});
+      const TrajectoryBuilder::Step step{
+          .observation = runner_->acted_on(i),
+          .action = output.action.bytes().subspan(i * action_bytes, action_bytes),
+          .q_taken = output.q_taken.as<float>()[i],
+          .q_max = q_max,
+          .reward = one.reward,
+          .terminated = one.terminated,
+          .truncated = one.truncated,
+          .final_observation = runner_->final_observation(i),
+          .policy_version = output.version};
+      builders_[i].Append(step);
+      if (recorder_) recorder_->Append(i, step);
       ++steps_;
     }
     EnvState& env = state_[i];
@@ -495,6 +527,7 @@ void ActorNode::Report() {
   metrics_.Gauge("actor/suspect_values", double(runner_->suspect_values()), MetricKind::kCounter);
   metrics_.Gauge("actor/env_faults", double(runner_->faults()), MetricKind::kCounter);
   metrics_.Gauge("actor/insert_blocked", writer_->CanPush() ? 0 : 1);
+  if (recorder_) recorder_->Report(&metrics_);
   ReportEpsilon();
   if (weights_) metrics_.Gauge("actor/weights_version", double(UpdatesOf(weights_->version())));
   if (remote_ == nullptr) return;

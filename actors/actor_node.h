@@ -6,6 +6,7 @@
 
 #include "actors/acting_config.h"
 #include "actors/acting_context.h"
+#include "actors/actor_recorder.h"
 #include "actors/env_runner.h"
 #include "actors/inference/remote_policy.h"
 #include "actors/trajectory_builder.h"
@@ -22,10 +23,11 @@ namespace troop {
 // agent step, and non-finite weights are not used.
 // An annealed ε follows the fleet's steps in the replay, as last reported by the coordinator: one
 // heartbeat late (0.25 s; longer with more than 125 actors), also in a restarted actor. With
-// actor.inference = "server" the actor has no weights, and requests each step's actions from an
-// inference server.
-// Invariants: fewer than insert_batch_size + envs · (n_step + 1) · insert_copies items are
-// buffered; agent steps never exceed those leased; an episode number is never reused (incarnation
+// actor.record_episodes complete episodes are also written to the run folder (ActorRecorder).
+// With actor.inference = "server" the actor has no weights, and requests each step's actions from
+// an inference server. Invariants: fewer than insert_batch_size + envs · (n_step + 1) ·
+// insert_copies items are buffered; agent steps never exceed those leased; an episode number is
+// never reused (incarnation
 // << 32 | count).
 // When the number of replay shards changes, a stream that moves restarts at its new shard before a
 // step; its items so far bootstrap from that step's observation, as at a truncation. Owner: the
@@ -55,6 +57,8 @@ class ActorNode final : public Node {
   ActorNode(const ActingConfig& config, const ActingContext& context);
   // Set-up: environments, policy and replay connections.
   Status Build();
+  Status MakeRecorder();
+  std::uint64_t SeedOf(std::size_t i, std::uint64_t episode) const;
   TrajectorySpec Trajectory() const;
   Status Connect();
   Status ConnectReplay(const Origin& origin);
@@ -72,6 +76,7 @@ class ActorNode final : public Node {
   bool MayStep();
   bool Advance();
   void Act();
+  void BeginRecordings();
   void ReportEpsilon();
   void Record();
   void RecordRewards();
@@ -86,12 +91,14 @@ class ActorNode final : public Node {
   FleetMember* const member_;
   const WeightConnector connect_weights_;
   EventHistory* const history_;
+  Storage* const episodes_;  // nullptr: not recorded
   Metrics metrics_;
   std::unique_ptr<EnvRunner> runner_;
   RemotePolicy* remote_ = nullptr;  // the runner's policy in server mode
   std::vector<EnvState> state_;
   std::vector<TrajectoryBuilder> builders_;
   std::vector<ExploreKey> keys_;
+  std::unique_ptr<ActorRecorder> recorder_;  // nullptr without actor.record_episodes
   std::unique_ptr<ReplayWriter> writer_;
   std::unique_ptr<WeightSubscriber> weights_;
   std::int64_t place_ = 0, places_ = 0;  // position in the ε ladder

@@ -259,9 +259,12 @@ Result<std::unique_ptr<Node>> RoleNode::MakeNode(const RegisterReply& reply) {
   switch (options_.role) {
     // An actor plays its own copy of the environment, which must equal the coordinator's.
     case Role::kActor: {
-      TROOP_ASSIGN_OR_RETURN(auto actor,
-                             ActorNode::Make(ActingConfigOf(config_),
-                                             ActingContextOf(config_, options_, member_.get())));
+      ActingContext context = ActingContextOf(config_, options_, member_.get());
+      // An actor needs the run folder only to record episodes: it may be on another machine.
+      if (config_.actor.record_episodes) {
+        TROOP_ASSIGN_OR_RETURN(context.episodes, options_.storage(config_));
+      }
+      TROOP_ASSIGN_OR_RETURN(auto actor, ActorNode::Make(ActingConfigOf(config_), context));
       EnvSpec here = actor->env();
       if (const std::string& plugin = config_.env.plugin; !plugin.empty()) {
         TROOP_ASSIGN_OR_RETURN(here.code, PluginCode(plugin));

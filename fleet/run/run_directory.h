@@ -18,6 +18,7 @@ namespace troop {
 //   curve.png             the learning curve
 //   checkpoints/<updates> see learners/checkpoint.h;  best: the best one (evaluator.keep_best)
 //   logs/<role>.log       one per role; launcher.log
+//   episodes/             recorded episodes (actor.record_episodes, replay/episodes)
 //   restore/              restore points of a serial run, see fleet/run/serial_restore_point.h
 //   incarnation, lock
 struct RunFolder {

@@ -25,7 +25,7 @@ namespace troop {
 class ActorWorld {
  public:
   explicit ActorWorld(ActingConfig config, std::uint64_t incarnation = 3,
-                      double samples_per_insert = 0)
+                      double samples_per_insert = 0, Storage* episodes = nullptr)
       : config_(std::move(config)), coordinator_(hub_.get()) {
     network_ = hub_->MakeNetwork();
     servers_ = hub_->MakeNetwork();
@@ -55,8 +55,10 @@ class ActorWorld {
                                                   .incarnation = member_->options().incarnation}}));
       return MakeWeightSubscriber(std::move(channel));
     };
-    auto node = ActorNode::Make(
-        config_, {.network = network_.get(), .member = member_.get(), .connect_weights = connect});
+    auto node = ActorNode::Make(config_, {.network = network_.get(),
+                                          .member = member_.get(),
+                                          .connect_weights = connect,
+                                          .episodes = episodes});
     EXPECT_TRUE(node.ok()) << node.status().ToString();
     node_ = std::move(*node);
   }
