@@ -2,7 +2,8 @@
 
 `train` trains an agent and returns its Run; `load_policy` loads a trained agent, and `evaluate`
 plays episodes with it (docs/guide/training_from_python.md). Learner gives a program of PyTorch, JAX
-or NumPy the batches of a fleet (docs/guide/own_learner.md).
+or NumPy the batches of a fleet (docs/guide/own_learner.md). Episodes reads recorded episodes, and
+troop.offline converts them from and to Minari (docs/guide/offline_data.md).
 
 `make_env` gives a gymnasium.Env, `make_vector_env` a gymnasium.vector.VectorEnv whose environments
 step together in C++ (docs/guide/environments_from_python.md).
@@ -15,6 +16,7 @@ except ImportError as error:
     from troop_replay._other_python import explained  # fails by itself where it lacks a module, too
     raise explained(error, __path__[0]) from error
 
+from troop._episodes import Episode, Episodes, EpisodeWriter
 from troop._evaluation import evaluate
 from troop._learner import Batch, Learner
 from troop._policy import Policy, SpaceDescription, load_policy
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     import gymnasium
 
 __version__ = _native.version
-__all__ = ["Batch", "Learner", "Policy", "Run", "SpaceDescription", "TrainingError",
-           "environment_ids", "evaluate", "load_policy", "make_env", "make_vector_env", "train"]
+__all__ = ["Batch", "Episode", "EpisodeWriter", "Episodes", "Learner", "Policy", "Run",
+           "SpaceDescription", "TrainingError", "environment_ids", "evaluate", "load_policy",
+           "make_env", "make_vector_env", "train"]
 
 
 def environment_ids() -> list[str]:

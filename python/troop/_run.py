@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Union
 
 import numpy as np
 
-from troop import _config, _policy, _program
+from troop import _config, _episodes, _policy, _program
 
 
 class Run:
@@ -82,6 +82,10 @@ class Run:
         """The agent of the newest checkpoint, or of the best one. Raises ValueError: there is no
         such checkpoint, or the run trains a text model."""
         return _policy.load_policy(self.path, best=best, exploration_rate=exploration_rate)
+
+    def episodes(self) -> _episodes.Episodes:
+        """The recorded episodes (actor.record_episodes). Raises ValueError: there are none."""
+        return _episodes.Episodes(self.path)
 
     def resume(self, overrides: Optional[Mapping[str, Any]] = None, /, *, progress: bool = True,
                **settings: Any) -> "Run":

@@ -17,6 +17,7 @@
 
 #include "core/base/log.h"
 #include "core/base/version.h"
+#include "core/storage/crc32c.h"
 #include "envs/vector/action_check.h"
 #include "python/src/env/env_vector.h"
 #include "python/src/env/single_env.h"
@@ -309,6 +310,9 @@ PYBIND11_MODULE(_native, module) {
   module.attr("version") = std::string(troop::kTroopVersion);
   module.def("ids", &troop::EnvironmentIds);
   module.def("has_pictures", &troop::HasPictures);
+  module.def("crc32c", [](const py::buffer& bytes) {
+    return troop::Crc32c(troop::EnvBuffer(bytes, troop::EnvBuffer::Access::kRead).bytes());
+  });
   py::class_<troop::EnvOptions>(module, "EnvOptions", py::module_local())
       .def(py::init(&troop::EnvOptionsOf));
   // Exceptions of other types keep the translation of pybind11.
