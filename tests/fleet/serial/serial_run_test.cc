@@ -20,6 +20,7 @@ Config SmallConfig() {
   config.learner.target_update_every_updates = 30;
   config.evaluator.final_episodes = 4;
   config.checkpoint.every_updates = 150;
+  config.actor.record_episodes = true;  // the files are compared, too
   return config;
 }
 
@@ -125,6 +126,7 @@ TEST(SerialRunTest, CompletesAllLegs) {
   int legs = 0;
   for (const auto& [path, bytes] : course.files) legs += path.ends_with("point.json");
   EXPECT_EQ(legs, 1);  // older points went
+  EXPECT_GT(course.view.metrics.at("actor/recorded_episodes").value, 50);
 }
 
 // At the end of a leg one of two learners was stopped first, had nothing to wait for and
