@@ -26,7 +26,7 @@ class Optimizer {
     std::int64_t count = 0;
     float learning_rate = 0;
     bool decays = true;  // false: no weight decay, as for biases and norms
-    // Changes only at each `every`-th step, with bias corrections of its own steps. The others
+    // Changes only at each `every`-th step, with bias corrections for these steps. The others
     // change neither its parameters nor its part of the state.
     std::int64_t every = 1;
   };
