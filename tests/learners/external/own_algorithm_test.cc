@@ -62,7 +62,7 @@ TEST(OwnAlgorithmTest, UnknownNameIsNamedWithTheKnownOnes) {
   Register("same_dqn", MakeSameDqn);
   EXPECT_THAT(ErrorOf(OwnConfig("some_dqn")),
               testing::AllOf(HasSubstr("learner.algorithm: \"some_dqn\" is unknown"),
-                             HasSubstr("dqn, dpg, classifier, masked_lm, external"),
+                             HasSubstr("dqn, dpg, td3, classifier, masked_lm, external"),
                              HasSubstr("same_dqn"), HasSubstr("learner.library")));
 }
 
