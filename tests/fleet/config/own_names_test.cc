@@ -45,8 +45,8 @@ layers = [{type = "linear", units = 4}, {type = "gate", units = 3, options = {ra
 TEST(OwnNamesTest, WrongNamesAndCombinationsAreErrors) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"learner.algorithm=dqm"},
-       "learner.algorithm=dqm: \"dqm\" is unknown; use one of \"dqn\", \"dpg\", \"classifier\", "
-       "\"masked_lm\", \"external\", or name its library"},
+       "learner.algorithm=dqm: \"dqm\" is unknown; use one of \"dqn\", \"dpg\", "},
+      {{"learner.algorithm=dqm"}, "\"external\", \"behavior_cloning\", or name its library"},
       {{"learner.algorithm=Dqn"}, "\"Dqn\" is unknown; use one of"},
       {{"learner.algorithm=own"}, "\"own\" is unknown; use one of"},
       {{"network.layers=[{type = \"relu\"}]"}, "\"relu\" is unknown; use one of \"linear\""},
