@@ -8,6 +8,7 @@
 #include "kernels/optim/optimizer_step.h"
 #include "learners/external/external_algorithm.h"
 #include "learners/external/own_algorithm.h"
+#include "learners/rl/behavior_cloning.h"
 #include "learners/rl/dpg.h"
 #include "learners/rl/dqn.h"
 #include "learners/rl/gpu_dqn.h"
@@ -79,7 +80,8 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
   const AlgorithmKind kind = config.learner.algorithm;
   if (kind == AlgorithmKind::kOwn) return MakeOwnAlgorithm(config, env);
   if (config.learner.device == DeviceChoice::kCuda &&
-      (HasPolicyNetwork(kind) || kind == AlgorithmKind::kExternal)) {
+      (HasPolicyNetwork(kind) || kind == AlgorithmKind::kExternal ||
+       kind == AlgorithmKind::kBehaviorCloning)) {
     return InvalidArgument(
         "learner.device is \"cuda\", but learner.algorithm = \"{}\" only runs on the CPU; "
         "set learner.device = \"auto\"",
@@ -93,6 +95,10 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
   if (kind == AlgorithmKind::kExternal) {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
     return MakeExternalAlgorithm(config, seen, std::move(network));
+  }
+  if (kind == AlgorithmKind::kBehaviorCloning) {
+    TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
+    return MakeBehaviorCloning(config, seen, std::move(network));
   }
   // DPG and TD3 have no GPU implementation.
   if (HasPolicyNetwork(kind)) {

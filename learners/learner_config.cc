@@ -2,6 +2,8 @@
 // a run.
 #include "learners/learner_config.h"
 
+#include <cmath>
+
 #include "core/config/config_visitor.h"
 
 namespace troop {
@@ -13,7 +15,8 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
               "2018) or TD3 (Fujimoto et al. 2018) for continuous ones; for text (data.reviews) a "
               "sentiment classifier, or "
               "masked-LM pre-training (Devlin et al. 2019). external: a program of the user "
-              "computes the updates of an agent, such as troop.Learner in Python. Other names are "
+              "computes the updates of an agent, such as troop.Learner in Python. "
+              "behavior_cloning: an agent imitates learner.demonstrations. Other names are "
               "algorithms of an extension in C++ (learner.library)."},
       c.algorithm, c.own_algorithm);
   v.Visit({"learner.library",
@@ -135,11 +138,26 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "ends and is restarted.",
            LeftOpen(0, 86400)},
           c.program_timeout_s);
+  // Recorded episodes.
+  v.Visit({"learner.demonstrations",
+           "Recorded episodes to learn from: a run folder, a folder of episodes or a file "
+           "(docs/guide/offline_data.md). Empty: none."},
+          c.demonstrations);
+  v.Visit({"learner.demonstration_share",
+           "Share of each batch that is sampled uniformly from learner.demonstrations; 1 learns "
+           "from them alone (offline), without actors and replay.",
+           LeftOpen(0, 1)},
+          c.demonstration_share);
   v.Visit({"learner.init_from",
            "Run folder (its newest checkpoint) or checkpoint folder whose weights a new run starts "
            "from, matched by name and shape; tensors without a match keep their initial values. "
            "Empty: none. A resumed run ignores it."},
           c.init_from);
+}
+
+std::int64_t DemonstrationRows(const LearnerConfig& c) {
+  if (c.demonstrations.empty()) return 0;
+  return std::llround(c.demonstration_share * double(c.batch_size));
 }
 
 void VisitKeys(BudgetConfig& c, ConfigVisitor& v) {

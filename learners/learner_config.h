@@ -55,6 +55,8 @@ struct LearnerConfig {
   std::int64_t micro_batch_size = 0;  // supervised: examples per pass; 0: all of a batch
   std::string program_socket;         // external: socket of the program
   double program_timeout_s = 300;     // external: per batch
+  std::string demonstrations;         // recorded episodes to learn from; "": none
+  double demonstration_share = 0.25;  // of each batch
   std::string init_from;              // run or checkpoint folder of the first weights; "": none
   bool operator==(const LearnerConfig&) const = default;
 };
@@ -69,6 +71,13 @@ inline std::string_view AlgorithmName(const LearnerConfig& config) {
 // True for supervised runs (classifier, masked_lm), which have learners, a parameter server and an
 // evaluator, but no environment, actors or replay.
 inline bool IsSupervised(const LearnerConfig& config) { return IsSupervised(config.algorithm); }
+
+// True for runs that learn from recorded episodes alone, which have neither actors nor replay.
+inline bool IsOffline(const LearnerConfig& config) {
+  return !IsSupervised(config) && !config.demonstrations.empty() && config.demonstration_share == 1;
+}
+// Rows of each batch that come from learner.demonstrations.
+std::int64_t DemonstrationRows(const LearnerConfig& config);
 
 // The budget of a run ([run]), which ends at the first limit that is reached.
 struct BudgetConfig {

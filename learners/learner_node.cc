@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/counted.h"
 #include "core/base/log.h"
 #include "kernels/elementwise/is_finite.h"
 #include "learners/checkpoint.h"
@@ -18,19 +19,27 @@ namespace troop {
 Result<std::unique_ptr<LearnerNode>> LearnerNode::Make(Context context) {
   TROOP_ASSIGN_OR_RETURN(LearnerModel model, LearnerModel::Make(context.config, context.env,
                                                                 context.member->options().index));
-  std::unique_ptr<LearnerNode> node(new LearnerNode(std::move(context), std::move(model)));
+  TROOP_ASSIGN_OR_RETURN(auto demonstrations, LoadDemonstrations(context.config, context.env));
+  if (demonstrations != nullptr) {
+    LogInfo("learning from {} with {} of {}", Counted(demonstrations->episodes(), "episode"),
+            Counted(demonstrations->transitions(), "step"), context.config.learner.demonstrations);
+  }
+  std::unique_ptr<LearnerNode> node(
+      new LearnerNode(std::move(context), std::move(model), std::move(demonstrations)));
   TROOP_RETURN_IF_ERROR(node->MakeUpdater(int(node->context_.config.learners)));
   TROOP_RETURN_IF_ERROR(node->Resume());
   return node;
 }
 
 // The parts refer to context_ and model_, which do not move.
-LearnerNode::LearnerNode(Context context, LearnerModel model)
+LearnerNode::LearnerNode(Context context, LearnerModel model,
+                         std::shared_ptr<const Demonstrations> demonstrations)
     : context_(std::move(context)),
       source_(MakeBatchSource({.config = &context_.config,
                                .env = &context_.env,
                                .network = context_.network,
-                               .member = context_.member})),
+                               .member = context_.member,
+                               .demonstrations = std::move(demonstrations)})),
       model_(std::move(model)),
       algorithm_(model_.algorithm.get()),
       updaters_({.config = &context_.config,
@@ -91,6 +100,7 @@ Status LearnerNode::Resume() {
   TROOP_RETURN_IF_ERROR(algorithm_->SetState(found.checkpoint.state));
   updates_ = submitted_ = algorithm_->updates();
   publication_.Begin(updates_);
+  source_->Begin(updates_);
   // A new coordinator has not received a report of this checkpoint yet.
   context_.member->report().checkpoint = found.path;
   context_.member->report().checkpoint_updates = updates_;

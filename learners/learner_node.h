@@ -57,7 +57,8 @@ class LearnerNode final : public Node {
   Status result() const override { return result_; }
 
  private:
-  LearnerNode(Context context, LearnerModel model);
+  LearnerNode(Context context, LearnerModel model,
+              std::shared_ptr<const Demonstrations> demonstrations);
   Status Resume();
   Status MakeUpdater(int learners);
   // The steps of one turn: connect, poll the parts, collect results, submit updates. An error that

@@ -14,7 +14,8 @@ double UpdatesExpected(const TrainingConfig& config, int learners) {
   const double paid =
       config.run.total_steps * double(config.insert_copies) - double(config.replay.min_items);
   const double samples = std::max(0.0, paid) * config.replay.samples_per_insert;
-  return std::max(1.0, samples / double(l.batch_size) / std::max(1, learners));
+  return std::max(1.0,
+                  samples / double(l.batch_size - DemonstrationRows(l)) / std::max(1, learners));
 }
 
 double ShareOfAnUpdate(const TrainingConfig& config) {

@@ -111,7 +111,7 @@ Result<std::string> RunName(const Config& config) {
 Result<std::vector<Role>> RolesElsewhere(const Config& config) {
   // By default the actors run elsewhere: their number grows most, and they need no volume.
   if (config.fleet.external_roles.empty()) {
-    return IsSupervised(config) ? std::vector<Role>() : std::vector{Role::kActor};
+    return HasActors(config) ? std::vector{Role::kActor} : std::vector<Role>();
   }
   std::vector<Role> roles;
   for (const std::string& name : config.fleet.external_roles) {

@@ -196,7 +196,8 @@ int Evaluate(const EvalOptions& options) {
   }
   fmt::print("{} with {} ({}, {}), ε = {}\n", EvaluatedId(*loaded), loaded->path,
              Counted(std::int64_t(loaded->state.updates), "update"),
-             Counted(loaded->state.steps, "agent step"), loaded->config.evaluator.epsilon);
+             Counted(loaded->state.steps, IsOffline(loaded->config) ? "sample" : "agent step"),
+             loaded->config.evaluator.epsilon);
   fmt::print("return {}, length {:.1f}\n", ReturnText(r), r.length_mean);
   return kExitOk;
 }

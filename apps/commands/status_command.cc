@@ -119,12 +119,16 @@ std::string Troubles(const std::vector<JsonValue>& roles) {
 
 // Prints a coordinator's view (ViewJson, fleet/run/role_status.h).
 void PrintStatus(const JsonValue& view) {
-  // A supervised run counts reviews, any other run agent steps.
+  // A supervised run counts reviews, an offline run samples, any other run agent steps.
   const JsonValue* const of_reviews = view.Find("supervised");
   const bool supervised = of_reviews != nullptr && of_reviews->boolean;
+  const JsonValue* const of_samples = view.Find("offline");
+  const bool offline = of_samples != nullptr && of_samples->boolean;
   fmt::print("{}: {:.0f} of {:.0f} {}", view.String("phase").ok() ? Word(view, "phase") : "?",
              Number(view, "steps"), Number(view, "steps_total"),
-             supervised ? "reviews" : "agent steps");
+             supervised ? "reviews"
+             : offline  ? "samples"
+                        : "agent steps");
   if (view.Find("return_mean") != nullptr) {
     fmt::print(", {} {}", supervised ? "accuracy %" : "return",
                ScoreText(Number(view, "return_mean")));

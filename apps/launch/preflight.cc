@@ -21,6 +21,7 @@
 #include "fleet/run/task_info.h"
 #include "fleet/serial/serial_fleet.h"
 #include "learners/external/own_algorithm.h"
+#include "learners/node/batch_source.h"
 #include "learners/node/warm_start.h"
 #include "learners/supervised/supervised.h"
 #include "net/security/keys.h"
@@ -134,6 +135,14 @@ Status CheckOwn(const Config& config) {
   return MakeOwnAlgorithm(TrainingConfigOf(config), env).status();
 }
 
+// Reads the recorded episodes as the learners will, so that a damaged or unsuitable file is
+// reported before a role starts.
+Status CheckDemonstrations(const Config& config) {
+  if (config.learner.demonstrations.empty()) return Status::Ok();
+  TROOP_ASSIGN_OR_RETURN(const EnvSpec env, TaskSpec(config));
+  return LoadDemonstrations(TrainingConfigOf(config), env).status();
+}
+
 }  // namespace
 
 // Also reads model.pretrained completely: its tensors must fit the model.
@@ -142,6 +151,7 @@ Status CheckInputs(const Config& config) {
   CheckPlaces(config, &failures);
   failures.Add(CheckFirstWeights(TrainingConfigOf(config)));
   failures.Add(CheckOwn(config));
+  failures.Add(CheckDemonstrations(config));
   return failures.status();
 }
 

@@ -21,7 +21,9 @@ void WriteRun(const PrometheusState& s, PrometheusWriter* out) {
   for (const Phase phase : {Phase::kRunning, Phase::kDraining, Phase::kEvaluating, Phase::kDone}) {
     out->Sample({{"phase", PhaseName(phase)}}, v.phase == phase ? 1 : 0);
   }
-  const char* const steps = v.supervised ? "Reviews trained on." : "Agent steps done.";
+  const char* const steps = v.supervised ? "Reviews trained on."
+                            : v.offline  ? "Samples trained on."
+                                         : "Agent steps done.";
   out->Counter("troop_run_steps_total", steps, double(v.steps));
   out->Gauge("troop_run_steps_budget", "Steps after which the run ends.", double(v.steps_total));
   out->Gauge("troop_run_elapsed_seconds", "Time since the launcher started.", s.rates.elapsed_s);

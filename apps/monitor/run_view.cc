@@ -193,6 +193,7 @@ std::string RunDetails::OverviewJson() const {
     out.Add("problem", TaskName(*config_));
     out.Add("algorithm", AlgorithmName(config_->learner));
     out.Add("steps_name", StepsName(*config_)).Add("supervised", IsSupervised(*config_));
+    out.Add("offline", IsOffline(*config_));
     out.Add("serial", config_->fleet.mode == FleetMode::kSerial);
     out.Add("sync", EnumName(config_->learner.sync));
     out.Add("steps_total", double(config_->run.total_steps));

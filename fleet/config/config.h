@@ -82,6 +82,10 @@ struct Config {
 // True for supervised runs (classifier, masked_lm), which have learners, a parameter server and an
 // evaluator, but no environment, actors or replay.
 bool IsSupervised(const Config& config);
+// True for runs that learn from recorded episodes alone (learner.demonstration_share = 1).
+bool IsOffline(const Config& config);
+// True for runs with actors and replay: all but supervised and offline runs.
+bool HasActors(const Config& config);
 // Number of episodes of the final evaluation: evaluator.final_episodes; if that is -1, 100
 // episodes, or all test examples of a supervised run.
 std::int64_t FinalEpisodes(const Config& config);

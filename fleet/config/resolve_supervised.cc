@@ -29,6 +29,10 @@ Status Absolute(std::string* path) {
 
 // After an error the mesh and the paths may be set already.
 Status ResolveSupervised(Config* config) {
+  TROOP_RETURN_IF_ERROR(Absolute(&config->learner.demonstrations));
+  if (IsOffline(*config)) {
+    config->run.total_steps = double(config->run.max_updates) * double(config->learner.batch_size);
+  }
   if (!IsSupervised(*config)) return Status::Ok();
   // Step 1: the mesh, from the number of learners if it is not given.
   MeshConfig& mesh = config->mesh;

@@ -324,7 +324,7 @@ void CheckListen(const Config& c, Conflicts* out) {
 
 // Checks the remaining rules: budgets, optimizer, evaluator, timeouts and modes.
 void CheckRun(const Config& c, Conflicts* out) {
-  out->If(!IsSupervised(c) && c.actor.warmup_steps > c.run.total_steps,
+  out->If(HasActors(c) && c.actor.warmup_steps > c.run.total_steps,
           {"actor.warmup_steps", "run.total_steps"},
           "{} exceeds run.total_steps = {}, so all actions would be random; lower it",
           TomlNumber(c.actor.warmup_steps), TomlNumber(c.run.total_steps));
@@ -372,6 +372,10 @@ void CheckRun(const Config& c, Conflicts* out) {
 // Supervised algorithms learn from a data set; they have neither actors nor replay.
 bool IsSupervised(const Config& config) { return IsSupervised(config.learner.algorithm); }
 
+bool IsOffline(const Config& config) { return IsOffline(config.learner); }
+
+bool HasActors(const Config& config) { return !IsSupervised(config) && !IsOffline(config); }
+
 // Negative values mean the default, which depends on the kind of run.
 std::int64_t FinalEpisodes(const Config& config) {
   return FinalEpisodes(config.evaluator, IsSupervised(config));
@@ -379,7 +383,7 @@ std::int64_t FinalEpisodes(const Config& config) {
 
 // 0 if the actors compute their actions themselves.
 std::int64_t InferenceServersOf(const Config& config) {
-  const bool served = config.actor.inference == InferencePlace::kServer && !IsSupervised(config);
+  const bool served = config.actor.inference == InferencePlace::kServer && HasActors(config);
   return served ? config.inference.servers : 0;
 }
 

@@ -236,6 +236,36 @@ void CheckExternal(const Config& c, Conflicts* out) {
   need(!c.network.normalize_observations, "network.normalize_observations", "false");
 }
 
+// Checks learning from recorded episodes.
+void CheckDemonstrations(const Config& c, Conflicts* out) {
+  const LearnerConfig& l = c.learner;
+  const bool cloning = l.algorithm == AlgorithmKind::kBehaviorCloning;
+  out->If(cloning && l.demonstrations.empty(), {"learner.demonstrations", "learner.algorithm"},
+          "is empty, but learner.algorithm = \"behavior_cloning\" imitates recorded episodes; name "
+          "a run with actor.record_episodes, or a folder of episodes");
+  if (l.demonstrations.empty()) return;
+  out->If(
+      cloning && l.demonstration_share < 1, {"learner.demonstration_share", "learner.algorithm"},
+      "{} is below 1, but learner.algorithm = \"behavior_cloning\" learns from recorded episodes "
+      "alone; set 1",
+      TomlNumber(l.demonstration_share));
+  out->If(IsSupervised(c), {"learner.demonstrations", "learner.algorithm"},
+          "has no effect on text models; omit it, or change the algorithm");
+  const std::int64_t rows = DemonstrationRows(l);
+  out->If(rows == 0 || (rows == l.batch_size && l.demonstration_share < 1),
+          {"learner.demonstration_share", "learner.batch_size"},
+          "{} of {} rows rounds to {}; raise learner.batch_size, or set 1 to learn from "
+          "demonstrations alone",
+          TomlNumber(l.demonstration_share), l.batch_size, rows);
+  out->If(c.replay.placement == ReplayPlacement::kGpu,
+          {"replay.placement", "learner.demonstrations"},
+          "\"gpu\" samples on the GPU, which has no demonstrations; set \"host\"");
+  out->If(IsOffline(c) && c.run.max_updates == 0,
+          {"run.max_updates", "learner.demonstration_share"},
+          "is 0, but a run that learns from recorded episodes alone ends with its updates; set "
+          "their number");
+}
+
 }  // namespace
 
 // Rules that apply to all kinds of runs.
@@ -247,6 +277,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckTd3(c, out);
   CheckExternal(c, out);
   CheckOwnNames(c, out);
+  CheckDemonstrations(c, out);
 }
 
 // Rules of runs without an environment.

@@ -256,7 +256,7 @@ void Coordinator::RecordEvaluations(const std::vector<EvaluationReport>& evaluat
               UpdatesOf(e.weights_version), e.return_mean, e.episodes, SpreadText(true, e));
       continue;
     }
-    LogInfo("evaluation at {} agent steps, {} updates: return {}", e.steps,
+    LogInfo("evaluation at {} {}, {} updates: return {}", e.steps, StepsName(options_.config),
             UpdatesOf(e.weights_version), ReturnText(e));
   }
 }
@@ -377,6 +377,7 @@ RoleStatusReport Coordinator::status_report() const {
 RunView Coordinator::View() const {
   RunView view{.phase = lifecycle_.phase(),
                .supervised = IsSupervised(options_.config),
+               .offline = IsOffline(options_.config),
                .steps = lifecycle_.steps_done(),
                .steps_total = std::int64_t(options_.config.run.total_steps),
                .steps_at_start = options_.resume_steps,

@@ -17,9 +17,9 @@ std::optional<Role> ScaledRole(std::string_view name) {
   return std::nullopt;
 }
 
-// A supervised run has learners only; external actors have no slots.
+// A supervised or offline run has learners only; external actors have no slots.
 RoleSlots::RoleSlots(const Config& config) {
-  const bool plays = !IsSupervised(config);
+  const bool plays = HasActors(config);
   counts_ = {.epoch = 1,
              .learners = std::int32_t(config.fleet.learners),
              .replay = plays ? std::int32_t(config.replay.shards) : 0};

@@ -38,7 +38,7 @@ void RunLifecycle::Advance(const Milestones& reached) {
 // A restarted learner may report less than its predecessor; progress never decreases.
 void RunLifecycle::RecordSteps(Role role, std::int64_t done, StepLease* lease) {
   leases_.Report(lease, done);
-  if (role != Role::kLearner || !IsSupervised(*config_)) return;
+  if (role != Role::kLearner || HasActors(*config_)) return;
   reviews_done_ = std::clamp(done, reviews_done_, std::int64_t(config_->run.total_steps));
 }
 
@@ -58,7 +58,7 @@ bool RunLifecycle::Needs(Role role) const {
 }
 
 std::int64_t RunLifecycle::steps_done() const {
-  return IsSupervised(*config_) ? reviews_done_ : leases_.done();
+  return HasActors(*config_) ? leases_.done() : reviews_done_;
 }
 
 }  // namespace troop

@@ -35,7 +35,7 @@ class RunLifecycle {
   // Advances the phase as far as progress and milestones allow, with a log line for each.
   void Advance(const Milestones& reached);
 
-  // Takes over the steps of a heartbeat: the steps of an actor's lease; in supervised mode the
+  // Takes over the steps of a heartbeat: the steps of an actor's lease; without actors the
   // reviews over all learners, as a learner reports them.
   void RecordSteps(Role role, std::int64_t done, StepLease* lease);
   // Leases up to `wanted` steps in total while the run is in kRunning, and fills phase, stop and
@@ -52,7 +52,7 @@ class RunLifecycle {
   bool over() const { return phase_ == Phase::kDone || stop_; }
   // True while the run needs processes of this role: a process that leaves must be restarted.
   bool Needs(Role role) const;
-  // Progress of the run, in agent steps, or in reviews for supervised training.
+  // Progress of the run, in agent steps, or in reviews or samples without actors.
   std::int64_t steps_done() const;
 
  private:
@@ -60,7 +60,7 @@ class RunLifecycle {
 
   const Config* const config_;
   StepLeases leases_;
-  std::int64_t reviews_done_;  // supervised mode: examples over all learners
+  std::int64_t reviews_done_;  // without actors: examples over all learners
   Phase phase_ = Phase::kRunning;
   bool stop_ = false;
 };

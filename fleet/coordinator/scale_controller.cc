@@ -32,7 +32,7 @@ const char* NameOf(Role role) {
 
 Config ScaleController::LiveConfig() const {
   Config config = *config_;
-  if (IsSupervised(config)) return config;
+  if (!HasActors(config)) return config;
   if (!IsExternal(config, Role::kActor)) config.fleet.actors = std::ssize(slots_.actors());
   config.fleet.learners = slots_.learners();
   config.replay.shards = slots_.replay_taking();
@@ -62,6 +62,10 @@ Status ScaleController::CheckRole(Role role, const ScaleRequest& request) const 
         "{}={}: a supervised run can't be scaled; its mesh is fixed at the start "
         "(mesh.dp, mesh.tp)",
         request.role, request.count);
+  }
+  if (role != Role::kLearner && IsOffline(c)) {
+    return InvalidArgument("{}={}: this run learns from recorded episodes alone, without {}",
+                           request.role, request.count, NameOf(role));
   }
   if (role == Role::kActor && IsExternal(c, role)) {
     return InvalidArgument(

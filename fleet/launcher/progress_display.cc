@@ -71,7 +71,7 @@ class PlainLines final : public Progress {
 void RoleNotices::SayEndless(const RunView& view, const Config& config, Progress* progress) {
   // Above the usual limits: an Atari episode of 108,000 frames has 27,000 agent steps.
   constexpr std::int64_t kManySteps = 30'000;
-  if (endless_said_ || view.supervised) return;
+  if (endless_said_ || view.supervised || view.offline) return;
   const std::int64_t environments = std::int64_t{config.fleet.actors} * config.actor.envs;
   const std::int64_t steps =
       (view.steps - view.steps_at_start) / std::max<std::int64_t>(1, environments);

@@ -178,13 +178,15 @@ Result<ResourceEstimate> EstimateResources(const Config& config) {
     return needs;
   }
   TROOP_ASSIGN_OR_RETURN(needs.processes, PredictProcesses(config, env, *module));
-  TROOP_ASSIGN_OR_RETURN(
-      const auto replay,
-      ReplayOptionsFor(ReplaySetupOf(config), {env.observation, env.action.tensor()}));
   if (config.learner.sync == LearnerSync::kParamServer) {
     TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config.paramserver, *module));
     needs.shards = map.ToString();
   }
+  // Offline runs have no replay.
+  if (!HasActors(config)) return needs;
+  TROOP_ASSIGN_OR_RETURN(
+      const auto replay,
+      ReplayOptionsFor(ReplaySetupOf(config), {env.observation, env.action.tensor()}));
   needs.replay_bytes = double(PredictReplayBytes(replay)) * double(config.replay.shards);
   needs.replay_bytes_max = ReplayBytesMax(config);
   return needs;
@@ -261,7 +263,7 @@ Status CheckMachine(const Config& config) {
   if (IsSupervised(config)) return failures.status();
   const std::string advice = PictureAdvice(ModelSetupOf(config), needs.env);
   if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
-  failures.Add(CheckReplayMemory(config, needs.replay_bytes));
+  if (HasActors(config)) failures.Add(CheckReplayMemory(config, needs.replay_bytes));
   failures.Add(CheckEvaluationSpec(config, needs.env));
   return failures.status();
 }
@@ -388,6 +390,11 @@ std::string DescribeProblem(const Config& config, const ResourceEstimate& needs)
                                 config.name, config.fleet.mode, DescribeAlgorithm(config),
                                 config.env.id, needs.env.observation.ToString(), actions);
   out += network;
+  if (IsOffline(config)) {
+    return out + fmt::format("episodes     {}\nsteps        {:.0f} samples in {} updates of {}\n",
+                             config.learner.demonstrations, config.run.total_steps,
+                             config.run.max_updates, config.learner.batch_size);
+  }
   out += fmt::format("steps        {:.0f} agent steps, {} environments\n", config.run.total_steps,
                      config.fleet.actors * config.actor.envs);
   out += DescribeEnd(config);
@@ -424,7 +431,7 @@ Result<std::string> DescribeRun(const Config& config) {
   out += fmt::format(
       "memory       {:.1f} MiB: {}weights, optimizer, network buffers, batches; not\n"
       "             included: the program itself, 12 MiB or more per process\n",
-      total / kMiB, IsSupervised(config) ? "" : "the full replay, ");
+      total / kMiB, HasActors(config) ? "the full replay, " : "");
   if (serial) return out;
   return out + (config.fleet.transport == FleetTransport::kIpc
                     ? "endpoints    in a private folder; XXXXXX is replaced at the start\n"

@@ -295,7 +295,7 @@ Status SlurmLauncher::Watch(Time now, Coordinator* coordinator, Supervisor* supe
 Status SlurmLauncher::CheckActors(Time now, const std::vector<MemberView>& members,
                                   Coordinator* coordinator, Supervisor* supervisor) {
   const bool any =
-      IsSupervised(config_) || !coordinator->Needs(Role::kActor) ||
+      !HasActors(config_) || !coordinator->Needs(Role::kActor) ||
       std::ranges::any_of(members, [](const MemberView& m) { return m.role == Role::kActor; });
   if (any) actors_missed_.reset();
   if (any) return Status::Ok();

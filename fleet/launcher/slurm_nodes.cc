@@ -79,7 +79,7 @@ int SlurmNodes::NodeOf(FleetRole role) {
 // Distributes the actors in proportion to the free CPUs (largest remainder method); evenly if no
 // CPU is free.
 void SlurmNodes::ShareActors() {
-  const std::int64_t actors = IsSupervised(config_) ? 0 : config_.fleet.actors;
+  const std::int64_t actors = HasActors(config_) ? config_.fleet.actors : 0;
   std::vector<double> shares;
   for (int i = 0; i < count(); ++i) shares.push_back(std::max(0.0, LeftOn(i)));
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);

@@ -75,7 +75,7 @@ std::string QuietRunJson(const QuietRun& run) {
   JsonObject out;
   out.Add("state", run.state).Add("phase", phase.ok() ? std::string_view(*phase) : "starting");
   out.Add("steps", std::int64_t(NumberOf(told, "steps"))).Add("time_s", run.time_s);
-  out.Add("supervised", IsSupervised(*run.config));
+  out.Add("supervised", IsSupervised(*run.config)).Add("offline", IsOffline(*run.config));
   out.Add("steps_total", std::int64_t(run.config->run.total_steps));
   out.Add("updates", std::int64_t(NumberOf(told, "updates")));
   out.Add("checkpoint", checkpoint.ok() ? std::string_view(*checkpoint) : "");

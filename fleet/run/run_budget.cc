@@ -38,7 +38,8 @@ std::vector<std::string> LargerBudget(const Config& asked, const Config& was) {
     return {fmt::format("run.epochs={}", TomlNumber(a.epochs)),
             fmt::format("run.max_updates={}", a.max_updates)};
   }
-  if (a.total_steps > b.total_steps) {
+  // Those of an offline run follow from its updates.
+  if (!IsOffline(asked) && a.total_steps > b.total_steps) {
     overrides.push_back("run.total_steps=" + TomlNumber(a.total_steps));
   }
   if (IsLooser(a.max_updates, b.max_updates)) {
@@ -68,7 +69,9 @@ Result<bool> IsSpent(const std::string& path, const Config& config) {
 }
 
 std::string SpentNotice(const Config& config) {
-  const char* const key = IsSupervised(config) ? "run.epochs" : "run.total_steps";
+  const char* const key = IsSupervised(config) ? "run.epochs"
+                          : IsOffline(config)  ? "run.max_updates"
+                                               : "run.total_steps";
   return fmt::format("{} is finished and was not changed; raise {} to continue it", RunPath(config),
                      key);
 }

@@ -52,6 +52,7 @@ std::string ViewJson(const RunView& view, const std::vector<RoleView>& all) {
   // Time of this answer, from which a reader computes its age.
   out.Add("time_s", WallSeconds());
   out.Add("supervised", view.supervised)
+      .Add("offline", view.offline)
       .Add("steps_total", view.steps_total)
       .Add("updates", view.updates)
       .Add("checkpoint", view.checkpoint);

@@ -35,6 +35,7 @@ struct RoleCondition {
 struct RunView {
   Phase phase = Phase::kRunning;
   bool supervised = false;  // steps count training examples
+  bool offline = false;     // steps count samples of recorded episodes; there are no actors
   std::int64_t steps = 0, steps_total = 0;
   std::int64_t steps_at_start = 0;     // those of the checkpoint that the run resumed from
   std::uint64_t updates_at_start = 0;  // likewise

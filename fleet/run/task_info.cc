@@ -60,6 +60,7 @@ std::string TaskName(const Config& config) {
 }
 
 const char* StepsName(const Config& config) {
+  if (IsOffline(config)) return "samples";
   return IsSupervised(config) ? "reviews" : "agent steps";
 }
 

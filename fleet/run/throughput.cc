@@ -196,7 +196,7 @@ std::string ThroughputMeter::Bottleneck(const RunView& view) {
   if (!view.conditions.empty()) return DescribeConditions(view.conditions);
   if (view.phase == Phase::kDraining) return "learner (experience is complete)";
   if (view.phase != Phase::kRunning) return "evaluator";
-  if (view.supervised) {
+  if (view.supervised || view.offline) {
     return view.updates > 0 ? "learner" : std::string(kNoneYet) + " (learners are loading data)";
   }
   const Point& a = points_.front();
@@ -232,40 +232,52 @@ std::string Known(const std::optional<double>& value, int digits, int width = 0)
   return fmt::format("{:>{}}", text, width);
 }
 
-// Progress items of a supervised run, the most important first.
+// Progress items of a supervised or offline run, the most important first.
 std::vector<std::string> LearningItems(const RunView& view, const RunThroughput& r) {
   std::vector<std::string> items;
   if (view.metrics.contains("learner/loss")) {  // absent once the learners have left
     items.push_back(fmt::format("loss {:.4f}", Value(view.metrics, "learner/loss")));
+  }
+  // Absent where values are learned.
+  if (view.metrics.contains("learner/accuracy")) {
     items.push_back(
         fmt::format("accuracy {:.1f} %", 100 * Value(view.metrics, "learner/accuracy")));
+  }
+  if (view.offline) {
+    items.push_back("evaluated " + Known(r.evaluation_return, 1));
+    return items;
   }
   if (r.evaluation_return) items.push_back(fmt::format("evaluated {:.2f} %", *r.evaluation_return));
   items.push_back(fmt::format("{} tokens/s", Count(r.tokens_per_s)));
   return items;
 }
 
-// In a supervised run the bottleneck is always the learner after the first update, unless a role
-// failed, so it is hidden then.
+// The word for the steps of a run.
+const char* ProgressWord(const RunView& view) {
+  return view.supervised ? "reviews" : view.offline ? "samples" : "steps";
+}
+
+// In a supervised or offline run the bottleneck is always the learner after the first update,
+// unless a role failed, so it is hidden then.
 bool ShowsBottleneck(const RunView& view, const RunThroughput& r) {
   return !view.conditions.empty() || r.bottleneck.starts_with(kNoneYet);
 }
 
 }  // namespace
 
-// Lines: name and phase, steps and updates, replay, returns, bottleneck, notice. A supervised run
-// has loss and accuracy instead of replay and returns.
+// Lines: name and phase, steps and updates, replay, returns, bottleneck, notice. A supervised
+// or offline run has loss and accuracy instead of replay and returns.
 std::string ProgressBlock(const std::string& name, const RunView& view, const RunThroughput& r,
                           int columns, const std::string& notice) {
   std::string out = FirstLine(name, view, r, columns) + "\n";
-  out += Fit({fmt::format("  {:<7}{:>6} of {:<6} {:>6}/s", view.supervised ? "reviews" : "steps",
+  out += Fit({fmt::format("  {:<7}{:>6} of {:<6} {:>6}/s", ProgressWord(view),
                           Count(double(view.steps)), Count(double(view.steps_total)),
                           Count(r.steps_per_s)),
               fmt::format("updates {:>6}", Count(double(view.updates))),
               fmt::format("{:>6}/s", Count(r.updates_per_s))},
              columns) +
          "\n";
-  if (view.supervised) {
+  if (view.supervised || view.offline) {
     std::vector<std::string> items = LearningItems(view, r);
     items[0] = "  " + items[0];
     out += Fit(items, columns) + "\n";
@@ -290,11 +302,11 @@ std::string ProgressBlock(const std::string& name, const RunView& view, const Ru
 
 // For output without a terminal: all key figures in a fixed order.
 std::string ProgressLine(const RunView& view, const RunThroughput& r) {
-  if (view.supervised) {
+  if (view.supervised || view.offline) {
     std::string line =
-        fmt::format("{} s  {}  reviews {}/{} ({}/s)  updates {} ({}/s)", std::lround(r.elapsed_s),
-                    PhaseName(view.phase), view.steps, view.steps_total, Count(r.steps_per_s),
-                    Count(double(view.updates)), Count(r.updates_per_s));
+        fmt::format("{} s  {}  {} {}/{} ({}/s)  updates {} ({}/s)", std::lround(r.elapsed_s),
+                    PhaseName(view.phase), ProgressWord(view), view.steps, view.steps_total,
+                    Count(r.steps_per_s), Count(double(view.updates)), Count(r.updates_per_s));
     for (const std::string& item : LearningItems(view, r)) line += "  " + item;
     if (r.left_s && view.phase == Phase::kRunning) line += "  left " + Span(*r.left_s);
     if (ShowsBottleneck(view, r)) line += "  bottleneck: " + r.bottleneck;

@@ -25,8 +25,8 @@ std::vector<FleetRole> RolesOf(const Config& config) {
 std::vector<FleetRole> RolesOf(const Config& config, std::int32_t parameter_servers) {
   // Services first: others connect to them. The order is also that of the steps in serial mode.
   std::vector<FleetRole> roles;
-  // Supervised runs have neither replay nor actors.
-  const bool plays = !IsSupervised(config);
+  // Supervised and offline runs have neither replay nor actors.
+  const bool plays = HasActors(config);
   for (std::int32_t k = 0; plays && k < std::int32_t(config.replay.shards); ++k) {
     roles.push_back({Role::kReplay, k});
   }

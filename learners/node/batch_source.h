@@ -7,6 +7,7 @@
 #include "core/metrics/metrics.h"
 #include "core/storage/storage.h"
 #include "core/tensor/spec.h"
+#include "learners/rl/demonstrations.h"
 #include "learners/sync/updater.h"
 #include "learners/training_config.h"
 #include "net/control/fleet_member.h"
@@ -16,11 +17,15 @@
 
 namespace troop {
 
-// Source of a learner's batches, with all that depends on it: the replay's shards, or a data set
-// whose samples the algorithm chooses. Owner: the node's thread.
+// Source of a learner's batches, with all that depends on it: the replay's shards, recorded
+// episodes, both in a fixed ratio, or a data set whose samples the algorithm chooses. Owner: the
+// node's thread.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
+  // Sets the number of updates of a resumed run, from which sampling continues. Called before the
+  // first Connect.
+  virtual void Begin(std::uint64_t updates) { (void)updates; }
   // Connects to what the coordinator has reported since the last call. Errors: a wrong endpoint.
   virtual Status Connect(ChannelOptions options) = 0;
   virtual ReplaySampler* sampler() = 0;  // nullptr until it is connected
@@ -53,10 +58,15 @@ struct BatchSourceOptions {
   const EnvSpec* env = nullptr;
   Network* network = nullptr;
   const FleetMember* member = nullptr;
+  std::shared_ptr<const Demonstrations> demonstrations;  // nullptr: none
 };
-// Makes the source of a config: the replay, or a data set in supervised mode.
+// Reads learner.demonstrations; nullptr without them. Errors: those of Demonstrations::Load.
+Result<std::shared_ptr<const Demonstrations>> LoadDemonstrations(const TrainingConfig& config,
+                                                                 const EnvSpec& env);
+// Makes the source of a config: the replay, recorded episodes, or a data set in supervised mode.
 std::unique_ptr<BatchSource> MakeBatchSource(const BatchSourceOptions& options);
 std::unique_ptr<BatchSource> MakeReplayBatchSource(const BatchSourceOptions& options);
+std::unique_ptr<BatchSource> MakeOfflineBatchSource(const BatchSourceOptions& options);
 std::unique_ptr<BatchSource> MakeDatasetBatchSource(const TrainingConfig& config);
 
 }  // namespace troop

@@ -74,6 +74,7 @@ std::unique_ptr<BatchSource> MakeDatasetBatchSource(const TrainingConfig& config
 
 std::unique_ptr<BatchSource> MakeBatchSource(const BatchSourceOptions& options) {
   if (IsSupervised(options.config->learner)) return MakeDatasetBatchSource(*options.config);
+  if (IsOffline(options.config->learner)) return MakeOfflineBatchSource(options);
   return MakeReplayBatchSource(options);
 }
 

@@ -18,8 +18,10 @@ class ReplayBatchSource final : public BatchSource {
       : config_(*options.config),
         env_(*options.env),
         network_(options.network),
-        member_(*options.member) {}
+        member_(*options.member),
+        demonstrations_(options.demonstrations) {}
 
+  void Begin(std::uint64_t updates) override { first_batch_ = updates; }
   Status Connect(ChannelOptions options) override;
   ReplaySampler* sampler() override { return sampler_.get(); }
   bool all_have_batches() const override { return false; }
@@ -45,6 +47,8 @@ class ReplayBatchSource final : public BatchSource {
   const EnvSpec& env_;
   Network* const network_;
   const FleetMember& member_;
+  const std::shared_ptr<const Demonstrations> demonstrations_;  // nullptr: none
+  std::uint64_t first_batch_ = 0;  // its number, for the demonstrations
   std::unique_ptr<ReplaySampler> sampler_;
   std::int32_t shards_ = 0;  // replay shards that the sampler uses
 };
@@ -75,16 +79,24 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
   sampler_ = config_.replay.placement == ReplayPlacement::kGpu
                  ? MakeDeltaSampler(std::move(channels[0]), trajectory, drawing)
                  : MakeReplaySampler(std::move(channels), trajectory, drawing);
+  if (demonstrations_ != nullptr) {
+    sampler_ = MakeDemonstrationSampler(demonstrations_, std::move(sampler_),
+                                        {.rows = DemonstrationRows(config_.learner),
+                                         .seed = config_.seed,
+                                         .learner = member_.options().index,
+                                         .first = first_batch_});
+  }
   return Status::Ok();
 }
 
 ReplaySampler::Options ReplayBatchSource::SamplingOptions(const TrajectorySpec& trajectory) const {
-  ReplaySampler::Options options = SamplerOptionsFor({.seed = config_.seed,
-                                                      .replay = config_.replay,
-                                                      .n_step = config_.n_step,
-                                                      .frame_stack = config_.frame_stack,
-                                                      .batch_size = config_.learner.batch_size},
-                                                     trajectory);
+  ReplaySampler::Options options = SamplerOptionsFor(
+      {.seed = config_.seed,
+       .replay = config_.replay,
+       .n_step = config_.n_step,
+       .frame_stack = config_.frame_stack,
+       .batch_size = config_.learner.batch_size - DemonstrationRows(config_.learner)},
+      trajectory);
   options.prefetch = int(config_.learner.prefetch);
   options.batches_per_request = int(config_.learner.batches_per_request);
   // Serial mode decodes on the calling thread, to be deterministic and single-threaded.
@@ -114,12 +126,17 @@ void ReplayBatchSource::ReportBatches(const UpdateJob& job, const Queue& queue, 
   const std::size_t ready = std::size_t(sampler_->ready_batches()) + queue.batches_waiting;
   metrics->Gauge("learner/ready_batches", double(ready), MetricKind::kGaugeSum);
   // Age of the experience: updates since the weights that acted in it.
-  double age = 0, items = 0;
+  double age = 0, items = 0, rows = 0;
   for (const SampleBatch& batch : job.batches) {
-    for (const std::uint64_t version : batch.policy_version) {
-      age += double(queue.updates) - double(UpdatesOf(version));
+    rows += double(batch.key.size());
+    for (std::size_t i = 0; i < batch.policy_version.size(); ++i) {
+      if (batch.key[i].generation == 0) continue;  // a demonstration
+      age += double(queue.updates) - double(UpdatesOf(batch.policy_version[i]));
       ++items;
     }
+  }
+  if (demonstrations_ != nullptr && rows > 0) {
+    metrics->Ratio("learner/demonstration_fraction", (rows - items) / rows, rows);
   }
   // Weighted by the number of items when reports are merged.
   metrics->Ratio("learner/sample_age", items > 0 ? std::max(0.0, age / items) : 0, items);

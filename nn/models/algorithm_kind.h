@@ -10,17 +10,18 @@ namespace troop {
 
 // The learning algorithms.
 enum class AlgorithmKind : std::uint8_t {
-  kDqn,         // Ape-X DQN (Horgan et al. 2018)
-  kDpg,         // Ape-X DPG (Horgan et al. 2018)
-  kTd3,         // twin delayed DPG (Fujimoto et al. 2018)
-  kClassifier,  // supervised: classification of texts
-  kMaskedLm,    // supervised: masked-LM pre-training (Devlin et al. 2019)
-  kExternal,    // another program computes the updates of an agent
-  kOwn,         // an agent's algorithm that an extension registers under another name
+  kDqn,              // Ape-X DQN (Horgan et al. 2018)
+  kDpg,              // Ape-X DPG (Horgan et al. 2018)
+  kTd3,              // twin delayed DPG (Fujimoto et al. 2018)
+  kClassifier,       // supervised: classification of texts
+  kMaskedLm,         // supervised: masked-LM pre-training (Devlin et al. 2019)
+  kExternal,         // another program computes the updates of an agent
+  kBehaviorCloning,  // an agent that imitates recorded episodes (learner.demonstrations)
+  kOwn,              // an agent's algorithm that an extension registers under another name
 };
 constexpr auto EnumNames(AlgorithmKind) {
   return std::to_array<std::string_view>(
-      {"dqn", "dpg", "td3", "classifier", "masked_lm", "external", "own"});
+      {"dqn", "dpg", "td3", "classifier", "masked_lm", "external", "behavior_cloning", "own"});
 }
 // True for the algorithms of continuous actions, which train a policy and critics.
 constexpr bool HasPolicyNetwork(AlgorithmKind kind) {

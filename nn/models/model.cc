@@ -81,11 +81,13 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 
 }  // namespace
 
-// DPG needs continuous actions, DQN discrete ones; an external program and an own algorithm may
-// learn both.
+// DPG needs continuous actions, DQN discrete ones; an external program, behavior cloning and
+// an own algorithm may learn both.
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const AlgorithmKind algorithm = setup.algorithm;
-  if (algorithm == AlgorithmKind::kExternal || algorithm == AlgorithmKind::kOwn)
+  using Kind = AlgorithmKind;
+  if (algorithm == Kind::kExternal || algorithm == Kind::kBehaviorCloning ||
+      algorithm == Kind::kOwn)
     return Status::Ok();
   if (env.action.discrete() == !HasPolicyNetwork(algorithm)) return Status::Ok();
   const char* const kinds[] = {"continuous", "discrete"};

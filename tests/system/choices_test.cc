@@ -78,6 +78,7 @@ const std::vector<Elsewhere>& RunElsewhere() {
       {"fleet.engine", "mpi", "", "system/mpi_test.cc"},
       {"fleet.engine", "kubernetes", "", "system/pods_test.cc"},
       {"learner.algorithm", "external", "", "python/learner_test.py"},
+      {"learner.algorithm", "behavior_cloning", "", "system/offline_run_test.cc"},
       {"replay.placement", "gpu", "finds no GPU", "device/replay_test.cc"},
       {"learner.device", "cuda", "finds no GPU", "device/replay_test.cc"},
       {"inference.device", "cuda", "finds no GPU", "device/policy_test.cc"},

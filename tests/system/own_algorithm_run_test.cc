@@ -104,7 +104,7 @@ TEST_F(OwnAlgorithmRunTest, BadLibrariesAndNamesAreOneLine) {
   ExpectRefused({own, "learner.library=" TROOP_PLUGIN_FOLDER "/throwing_extension.so"},
                 "troop_extension: an exception was thrown: no disk");
   ExpectRefused({"learner.algorithm=munchausen", "learner.library=" + kLibrary, "actor.n_step=1"},
-                "masked_lm, external, munchausen_dqn");
+                "masked_lm, external, behavior_cloning, munchausen_dqn");
   ExpectRefused(Words({"learner.options={temperatures = 1}"}), "the nearest is temperature");
   ExpectRefused(Words({"actor.n_step=3"}), "actor.n_step is 3, must be 1");
   ExpectRefused(Words({"network.layers=[{type = \"gated\", units = 4}]"}),

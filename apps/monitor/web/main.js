@@ -56,15 +56,15 @@ function tiles(view) {
   const live = view.state === "running";
   const left = live && r.steps > 0 && view.phase === "running" ? (view.steps_total - view.steps) / r.steps : NaN;
   const list = [
-    {key: "steps", k: view.supervised ? "Reviews" : "Agent steps", v: count(view.steps), s: `${percent(share)} of ${count(view.steps_total)}`, bar: share},
-    view.supervised
+    {key: "steps", k: view.supervised ? "Reviews" : view.offline ? "Samples" : "Agent steps", v: count(view.steps), s: `${percent(share)} of ${count(view.steps_total)}`, bar: share},
+    view.supervised || view.offline
       ? {key: "loss", k: "Loss", v: m["learner/loss"] === undefined ? "–" : m["learner/loss"].toFixed(4), s: "training"}
       : {key: "return", k: "Return", v: score(m.episode_return_mean), s: "training, with exploration"},
     {key: "evaluated", k: view.supervised ? "Accuracy" : "Evaluated return",
      v: e.return_mean === undefined ? "–" : score(e.return_mean) + (view.supervised ? " %" : ""),
      s: e.return_mean === undefined ? "none yet" : (view.supervised ? "held-out reviews"
        : `${score(e.return_min)} to ${score(e.return_max)}`) + (view.best ? `, best ${score(view.best.score)}` : "")},
-    {key: "steps_s", k: view.supervised ? "Reviews" : "Steps", v: live ? count(r.steps) + " /s" : "–",
+    {key: "steps_s", k: view.supervised ? "Reviews" : view.offline ? "Samples" : "Steps", v: live ? count(r.steps) + " /s" : "–",
      s: r.tokens === undefined ? "" : count(r.tokens) + " tokens/s"},
     {key: "updates_s", k: "Updates", v: live ? count(r.updates) + " /s" : "–",
      s: count(m.updates ?? m["learner/updates"]) + " in total"},

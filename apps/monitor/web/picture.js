@@ -41,12 +41,13 @@ const edgesOf = (known) => known.nodes.inference ? ASKED_EDGES : EDGES;
 
 // Labels of the edges ([rate, noun, unit]) and the two text lines of each node.
 function what(view) {
-  const {rates, metrics, supervised} = view;
+  const {rates, metrics} = view;
+  const plays = !view.supervised && !view.offline;
   const edges = {
     updates: [rates.publishes ?? rates.updates, "weights", "/s"],
     judged: [null, "weights"],
   };
-  if (!supervised) {
+  if (plays) {
     edges.experience = [rates.inserts, "items", "/s"];
     edges.batches = [rates.samples, "samples", "/s"];
     edges.priorities = [rates.priorities, "priorities", "/s"];
@@ -61,7 +62,7 @@ function what(view) {
     evaluator: [view.evaluated.return_mean === undefined ? "no score yet"
       : `score ${view.evaluated.return_mean.toFixed(1)}`, ""],
   };
-  if (!supervised) {
+  if (plays) {
     nodes.actor = [`${count(rates.steps)} steps/s`,
       rates.insert_blocked > 0.02 ? `blocked ${percent(rates.insert_blocked)} of the time` : ""];
     nodes.replay = [`${percent(metrics["replay/fill"])} full`,

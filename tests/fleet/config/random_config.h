@@ -144,6 +144,16 @@ inline void RepairExternal(Config* c) {
   c->network.normalize_observations = false;
 }
 
+// Recorded episodes for behavior cloning, and for some other agents.
+inline void RepairDemonstrations(Config* c) {
+  const bool cloning = c->learner.algorithm == AlgorithmKind::kBehaviorCloning;
+  if (IsSupervised(*c) || c->replay.placement == ReplayPlacement::kGpu)
+    c->learner.demonstrations.clear();
+  if (cloning && c->learner.demonstrations.empty()) c->learner.demonstrations = "some episodes";
+  // Half of a batch has at least one row of each kind.
+  c->learner.demonstration_share = cloning || c->learner.batch_size < 2 ? 1 : 0.5;
+}
+
 // Clears the keys of a layer that its type does not have, and moves conv2d layers to the front.
 inline void RepairLayers(std::vector<LayerConfig>* layers) {
   const LayerConfig plain;
@@ -223,6 +233,7 @@ inline void Repair(Config* c) {
   RepairPlacement(c);
   RepairExternal(c);
   c->learner.library.clear(), c->learner.options.clear();  // of own algorithms, never drawn
+  RepairDemonstrations(c);
   if (c->network.normalize_observations) c->fleet.learners = 1;
   RepairSupervised(c);
   const bool one = c->fleet.learners == 1 && !IsSupervised(*c);

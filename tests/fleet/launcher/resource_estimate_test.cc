@@ -52,6 +52,21 @@ TEST(MachineTest, PredictsMemoryOfEachProcess) {
   }
 }
 
+// Without actors and replay, nothing is counted for them, however large the replay would be.
+TEST(MachineTest, OfflineRunHasNoReplay) {
+  Config config = PoleConfig();
+  config.replay.capacity_items = 1'000'000'000;
+  EXPECT_GT(EstimateResources(config)->replay_bytes, 1e9);
+  config.learner.demonstrations = "some episodes";
+  config.learner.demonstration_share = 1;
+  config.run.max_updates = 10;
+  EXPECT_EQ(EstimateResources(config)->replay_bytes, 0);
+  const auto text = DescribeRun(config);
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(text->find("replay"), std::string::npos) << *text;
+  EXPECT_EQ(text->find("actor"), std::string::npos) << *text;
+}
+
 // The endpoints were those of a temporary folder that was deleted again.
 TEST(MachineTest, DryRunShowsEndpointPatterns) {
   Config config = PoleConfig();

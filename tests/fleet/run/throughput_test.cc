@@ -202,6 +202,22 @@ TEST(ProgressTextTest, ShowsThatLearnersReadDataUntilFirstUpdate) {
   EXPECT_EQ(ProgressLine(view, rates).find("bottleneck"), std::string::npos);
 }
 
+// Offline runs have samples and evaluations, but no replay, no training returns and no tokens.
+TEST(ProgressTextTest, ShowsLossOfOfflineRun) {
+  RunView view{.offline = true, .steps = 640, .steps_total = 10000, .updates = 10};
+  view.metrics["learner/loss"].value = 0.1234;
+  ThroughputMeter meter;
+  const RunThroughput rates = meter.Update(Time(Seconds(1)), view);
+  for (const std::string& text :
+       {ProgressBlock("clone", view, rates, 100), ProgressLine(view, rates)}) {
+    EXPECT_NE(text.find("samples"), std::string::npos) << text;
+    EXPECT_NE(text.find("loss 0.1234"), std::string::npos) << text;
+    for (const char* absent : {"replay", "return", "tokens", "accuracy", "bottleneck"}) {
+      EXPECT_EQ(text.find(absent), std::string::npos) << absent << text;
+    }
+  }
+}
+
 // Supervised runs show neither replay nor returns, and omit learners that have left.
 TEST(ProgressTextTest, ShowsAccuracyAndLossOfSupervisedRun) {
   const auto look = [](double reviews, double tokens) {
