@@ -38,9 +38,9 @@ TEST(PolicyKeysTest, RejectsImpossibleCombinations) {
 }
 
 TEST(PolicyKeysTest, Td3WithoutDelayTrainsOnShards) {
-  const auto config =
-      ParseConfig("", "run.toml",
-                  {"learner.algorithm=td3", "learner.policy_delay=1", "learner.sync=paramserver"});
+  const std::vector<std::string> overrides{"learner.algorithm=td3", "learner.policy_delay=1",
+                                           "learner.sync=paramserver"};
+  const auto config = ParseConfig("", "run.toml", overrides);
   EXPECT_TRUE(config.ok()) << config.status().ToString();
 }
 
