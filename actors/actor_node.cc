@@ -98,7 +98,9 @@ Status ActorNode::MakeRecorder() {
                                      {.storage = episodes_,
                                       .name = fmt::format("actor-{}", self.index),
                                       .incarnation = self.incarnation,
-                                      .bytes_max = std::size_t(config_.actor.record_bytes_max)}));
+                                      .bytes_max = std::size_t(config_.actor.record_bytes_max)},
+                                     {.reward_scale = config_.env.reward_scale,
+                                      .observation_clip = config_.env.observation_clip}));
   return Status::Ok();
 }
 

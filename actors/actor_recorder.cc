@@ -9,8 +9,9 @@ namespace troop {
 
 // Files of earlier incarnations count toward the limit.
 Result<std::unique_ptr<ActorRecorder>> ActorRecorder::Make(const EnvSpec& env, std::size_t envs,
-                                                           const EpisodeWriter::Options& writer) {
-  std::unique_ptr<ActorRecorder> made(new ActorRecorder(env, envs, writer));
+                                                           const EpisodeWriter::Options& writer,
+                                                           const Applied& applied) {
+  std::unique_ptr<ActorRecorder> made(new ActorRecorder(env, envs, writer, applied));
   TROOP_ASSIGN_OR_RETURN(made->writer_, EpisodeWriter::Open(writer));
   return made;
 }
@@ -75,6 +76,8 @@ void ActorRecorder::Write(Open* open, const TrajectoryBuilder::Step& last) {
        .exploration = open->start.exploration,
        .policy_updates = open->policy_updates,
        .agent_steps = open->start.agent_steps,
+       .reward_scale = applied_.reward_scale,
+       .observation_clip = applied_.observation_clip,
        .observations = Buffer::Copy(std::span<const std::byte>(open->observations)),
        .actions = Buffer::Copy(std::span<const std::byte>(open->actions)),
        .rewards = Buffer::Copy(std::as_bytes(std::span<const float>(open->rewards)))});

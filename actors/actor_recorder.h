@@ -22,9 +22,14 @@ namespace troop {
 // did not accept. A write that fails does not end the run.
 class ActorRecorder {
  public:
+  // The changes that the environments make to all values, as in Episode.
+  struct Applied {
+    double reward_scale = 1, observation_clip = 0;
+  };
   // writer.bytes_max also limits the memory of open episodes.
   static Result<std::unique_ptr<ActorRecorder>> Make(const EnvSpec& env, std::size_t envs,
-                                                     const EpisodeWriter::Options& writer);
+                                                     const EpisodeWriter::Options& writer,
+                                                     const Applied& applied);
 
   // Facts about an episode that are known at its first step.
   struct Start {
@@ -51,12 +56,14 @@ class ActorRecorder {
     std::vector<std::byte> observations, actions;
     std::vector<float> rewards;
   };
-  ActorRecorder(const EnvSpec& env, std::size_t envs, const EpisodeWriter::Options& writer)
-      : env_(env), bytes_max_(writer.bytes_max), open_(envs) {}
+  ActorRecorder(const EnvSpec& env, std::size_t envs, const EpisodeWriter::Options& writer,
+                const Applied& applied)
+      : env_(env), applied_(applied), bytes_max_(writer.bytes_max), open_(envs) {}
   void Close(Open* open);
   void Write(Open* open, const TrajectoryBuilder::Step& last);
 
   const EnvSpec env_;
+  const Applied applied_;
   const std::size_t bytes_max_;
   std::unique_ptr<EpisodeWriter> writer_;
   std::vector<Open> open_;       // [N]

@@ -34,6 +34,7 @@ struct TrainingConfig {
   std::string env_id;              // env.id
   std::int64_t frame_stack = 1;    // env.frame_stack
   double observation_clip = 0;     // env.observation_clip
+  double reward_scale = 1;         // env.reward_scale
   double reward_clip = 0;          // env.reward_clip
   bool normalize_rewards = false;  // env.normalize_rewards
   std::int64_t n_step = 3;         // actor.n_step

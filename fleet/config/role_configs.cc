@@ -67,6 +67,7 @@ TrainingConfig TrainingConfigOf(const Config& config) {
           .env_id = config.env.id,
           .frame_stack = config.env.frame_stack,
           .observation_clip = config.env.observation_clip,
+          .reward_scale = config.env.reward_scale,
           .reward_clip = config.env.reward_clip,
           .normalize_rewards = config.env.normalize_rewards,
           .n_step = config.actor.n_step,

@@ -260,6 +260,10 @@ void CheckDemonstrations(const Config& c, Conflicts* out) {
   out->If(c.replay.placement == ReplayPlacement::kGpu,
           {"replay.placement", "learner.demonstrations"},
           "\"gpu\" samples on the GPU, which has no demonstrations; set \"host\"");
+  out->If(IsOffline(c) && c.env.normalize_rewards,
+          {"env.normalize_rewards", "learner.demonstration_share"},
+          "its statistics come from actors, which a run that learns from recorded episodes alone "
+          "does not have; set false");
   out->If(IsOffline(c) && c.run.max_updates == 0,
           {"run.max_updates", "learner.demonstration_share"},
           "is 0, but a run that learns from recorded episodes alone ends with its updates; set "

@@ -74,8 +74,15 @@ Result<std::shared_ptr<const Demonstrations>> LoadDemonstrations(const TrainingC
   // The path is absolute: ResolveSupervised has made it so.
   const std::string& path = config.learner.demonstrations;
   if (path.empty()) return std::shared_ptr<const Demonstrations>();
-  Result<std::unique_ptr<Demonstrations>> loaded = Demonstrations::Load(
-      path, {.env = env, .n_step = config.n_step, .frame_stack = config.frame_stack});
+  Demonstrations::Options options{.env = env,
+                                  .n_step = config.n_step,
+                                  .frame_stack = config.frame_stack,
+                                  .reward_scale = config.reward_scale,
+                                  .observation_clip = config.observation_clip};
+  // A clone learns from observations and actions alone.
+  if (config.learner.algorithm == AlgorithmKind::kBehaviorCloning)
+    options.reward_scale = std::nullopt;
+  Result<std::unique_ptr<Demonstrations>> loaded = Demonstrations::Load(path, options);
   if (!loaded.ok()) return loaded.status().WithContext("learner.demonstrations");
   return std::shared_ptr<const Demonstrations>(std::move(*loaded));
 }

@@ -88,6 +88,16 @@ Status Demonstrations::Check(const Episode& e) const {
                            Describe(e.observation, e.action), env.id,
                            Describe(env.observation, env.action));
   }
+  // Values that were recorded otherwise would silently differ from those of the environment.
+  const auto same = [&](const char* key, double recorded, double run) {
+    if (recorded == run) return Status::Ok();
+    return InvalidArgument("was recorded with {} = {}, but this run has {}; set the same value",
+                           key, recorded, run);
+  };
+  if (options_.reward_scale)
+    TROOP_RETURN_IF_ERROR(same("env.reward_scale", e.reward_scale, *options_.reward_scale));
+  TROOP_RETURN_IF_ERROR(
+      same("env.observation_clip", e.observation_clip, options_.observation_clip));
   if (e.observation.dtype == DType::kF32) {
     TROOP_RETURN_IF_ERROR(CheckValues("observation", e.observations));
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,16 @@ class Demonstrations {
     EnvSpec env;  // of the run, with single frames
     std::int64_t n_step = 3;
     std::int64_t frame_stack = 1;
+    // env.reward_scale and env.observation_clip of the run, which the episodes must include
+    // already. reward_scale: nullopt: the rewards are not used.
+    std::optional<double> reward_scale = 1;
+    double observation_clip = 0;
   };
   // Reads and checks all files of a dataset (FindEpisodeFiles). Errors: kNotFound: no files;
-  // kInvalidArgument: no complete episode, or one whose spaces differ from the environment's;
-  // kDataLoss: a damaged file, an action outside the environment's, or a value that is NaN,
-  // infinite or above kSuspiciousMagnitude. The messages name file and episode.
+  // kInvalidArgument: no complete episode, or one whose spaces differ from the environment's, or
+  // whose reward_scale or observation_clip differ from those of the run; kDataLoss: a damaged file,
+  // an action outside the environment's, or a value that is NaN, infinite or above
+  // kSuspiciousMagnitude. The messages name file and episode.
   static Result<std::unique_ptr<Demonstrations>> Load(const std::string& path,
                                                       const Options& options);
 

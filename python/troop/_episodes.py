@@ -32,7 +32,8 @@ class Episode:
     discrete actions; None: continuous ones within low and high (float32 [size]). seed: of the
     environment's reset; None: not known. exploration: ε of the first step, for continuous actions
     the σ of the noise. policy_updates: updates of the weights at the first step. agent_steps: of
-    the whole fleet, at the first step.
+    the whole fleet, at the first step. reward_scale and observation_clip: env.reward_scale, which
+    the rewards include, and env.observation_clip, which the observations include.
     """
 
     env: str
@@ -48,6 +49,8 @@ class Episode:
     exploration: float = 0.0
     policy_updates: int = 0
     agent_steps: int = 0
+    reward_scale: float = 1.0
+    observation_clip: float = 0.0
 
     def __len__(self) -> int:
         """The number of steps."""
@@ -122,7 +125,9 @@ def encoded(episode: Episode) -> bytes:
         "truncated": bool(episode.truncated),
         "seed": None if episode.seed is None else str(int(episode.seed)),
         "exploration": float(episode.exploration), "policy_updates": int(episode.policy_updates),
-        "agent_steps": int(episode.agent_steps)}, ensure_ascii=False, allow_nan=False).encode()
+        "agent_steps": int(episode.agent_steps), "reward_scale": float(episode.reward_scale),
+        "observation_clip": float(episode.observation_clip),
+    }, ensure_ascii=False, allow_nan=False).encode()
     header += b" " * (-(4 + len(header)) % 8)
     body = struct.pack("<I", len(header)) + header + b"".join(
         np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
@@ -227,4 +232,5 @@ def _decoded(body: memoryview) -> Episode:
         high=None if count else np.array(header["high"], np.float32),
         seed=None if header["seed"] is None else int(header["seed"]),
         exploration=header["exploration"], policy_updates=header["policy_updates"],
-        agent_steps=header["agent_steps"])
+        agent_steps=header["agent_steps"], reward_scale=float(header["reward_scale"]),
+        observation_clip=float(header["observation_clip"]))

@@ -14,7 +14,7 @@ from troop import _episodes, _run
 
 Source = Union[_run.Run, str, "os.PathLike[str]", Iterable[_episodes.Episode]]
 # Fields of an episode that datasets of Minari lack; stored as metadata.
-EXTRAS = ("exploration", "policy_updates", "agent_steps")
+EXTRAS = ("exploration", "policy_updates", "agent_steps", "reward_scale", "observation_clip")
 
 
 def to_minari(source: Source, dataset_id: str, *, env: Any = None, **metadata: Any) -> Any:
@@ -170,7 +170,9 @@ class _Spaces:
             seed=None if metadata.get("seed") is None else int(metadata["seed"]),
             exploration=float(extras.get("exploration", 0)),
             policy_updates=int(extras.get("policy_updates", 0)),
-            agent_steps=int(extras.get("agent_steps", 0)))
+            agent_steps=int(extras.get("agent_steps", 0)),
+            reward_scale=float(extras.get("reward_scale", 1)),
+            observation_clip=float(extras.get("observation_clip", 0)))
 
 
 def _env_of(dataset: Any, metadata: Mapping[str, Any]) -> str:

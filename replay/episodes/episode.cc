@@ -42,6 +42,7 @@ std::string HeaderOf(const Episode& e) {
   out.Add("seed", e.seed ? JsonText(std::to_string(*e.seed)) : JsonText(nullptr));
   out.Add("exploration", e.exploration);
   out.Add("policy_updates", e.policy_updates).Add("agent_steps", e.agent_steps);
+  out.Add("reward_scale", e.reward_scale).Add("observation_clip", e.observation_clip);
   return out.str();
 }
 
@@ -111,6 +112,8 @@ Status ReadHeader(std::string_view text, Episode* e) {
   TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, header.Integer("policy_updates"));
   e->policy_updates = std::uint64_t(updates);
   TROOP_ASSIGN_OR_RETURN(e->agent_steps, header.Integer("agent_steps"));
+  TROOP_ASSIGN_OR_RETURN(e->reward_scale, Number(header, "reward_scale"));
+  TROOP_ASSIGN_OR_RETURN(e->observation_clip, Number(header, "observation_clip"));
   return Status::Ok();
 }
 

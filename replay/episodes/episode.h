@@ -23,9 +23,11 @@ struct Episode {
   double exploration = 0;            // ε of the first step; continuous actions: σ of the noise
   std::uint64_t policy_updates = 0;  // updates of the weights that chose the first action
   std::int64_t agent_steps = 0;      // of the whole fleet, at the first step
+  double reward_scale = 1;           // env.reward_scale, which the rewards include
+  double observation_clip = 0;       // env.observation_clip, which the observations include
   Buffer observations;               // [T + 1, ...observation]; the last one has no action
   Buffer actions;                    // [T, ...action]
-  Buffer rewards;                    // [T] f32, raw
+  Buffer rewards;                    // [T] f32, neither clipped nor normalized
 };
 
 // The file format of recorded episodes (docs/reference/episodes.md): records in sequence, each with

@@ -45,7 +45,9 @@ void ExpectReplays(const ActingConfig& config, const Episode& e) {
     if (t == e.steps) break;
     const StepResult result =
         env->Step(e.actions.bytes().subspan(std::size_t(t) * action, action), observation);
-    ASSERT_EQ(result.reward, e.rewards.as<float>()[std::size_t(t)]);
+    // Scaled by a power of two: exact.
+    ASSERT_EQ(float(config.env.reward_scale) * result.reward,
+              e.rewards.as<float>()[std::size_t(t)]);
     const bool last = t + 1 == e.steps;
     ASSERT_EQ(result.terminated, last && e.terminated) << "step " << t;
     // The limit of steps is the actor's.
@@ -83,6 +85,10 @@ TEST(ActorRecorderTest, RecordedEpisodesReplayInTheirEnvironment) {
       config.env.max_episode_steps = 40;
     }
     config.model.frame_stack = config.env.frame_stack;
+    config.env.reward_scale = 0.5;
+    // Only fp32 observations are clipped; the bound is beyond all of them.
+    const double clip = config.env.id.starts_with("MinAtar") ? 0 : 1e6;
+    config.env.observation_clip = clip;
     MemoryStorage storage;
     const Recorded got = Record(config, &storage, 1200);
     ASSERT_GT(got.episodes.size(), 4u) << id;
@@ -93,6 +99,8 @@ TEST(ActorRecorderTest, RecordedEpisodesReplayInTheirEnvironment) {
       ExpectReplays(config, e);
       for (const float reward : e.rewards.as<float>()) returns += reward;
       EXPECT_EQ(e.env, id);
+      EXPECT_EQ(e.reward_scale, 0.5);
+      EXPECT_EQ(e.observation_clip, clip);
       EXPECT_EQ(e.policy_updates, 5u);
       EXPECT_EQ(e.truncated, config.env.id == "Pendulum-v1");
       EXPECT_GT(e.exploration, 0);
@@ -152,7 +160,7 @@ double MetricOf(const ActorRecorder& recorder, const char* name) {
 
 TEST(ActorRecorderTest, RecordsOnlyCompleteEpisodes) {
   MemoryStorage storage;
-  auto recorder = *ActorRecorder::Make(kTiny, 1, {.storage = &storage, .name = "actor-0"});
+  auto recorder = *ActorRecorder::Make(kTiny, 1, {.storage = &storage, .name = "actor-0"}, {});
   // Not begun: the middle of an episode.
   recorder->Append(0, StepOf(kValues, 0, true));
   recorder->Begin(0, {.seed = 1});
@@ -173,8 +181,8 @@ TEST(ActorRecorderTest, RecordsOnlyCompleteEpisodes) {
 
 TEST(ActorRecorderTest, BoundsMemoryOfOpenEpisodes) {
   MemoryStorage storage;
-  auto recorder =
-      *ActorRecorder::Make(kTiny, 2, {.storage = &storage, .name = "actor-0", .bytes_max = 1000});
+  auto recorder = *ActorRecorder::Make(
+      kTiny, 2, {.storage = &storage, .name = "actor-0", .bytes_max = 1000}, {});
   recorder->Begin(0, {});
   recorder->Begin(1, {});
   // 12 bytes a step: the long episode is dropped at its 83rd, the short one is recorded.
@@ -186,7 +194,7 @@ TEST(ActorRecorderTest, BoundsMemoryOfOpenEpisodes) {
 
 TEST(ActorRecorderTest, FullDiskDoesNotEndRun) {
   MemoryStorage storage;
-  auto recorder = *ActorRecorder::Make(kTiny, 1, {.storage = &storage, .name = "actor-0"});
+  auto recorder = *ActorRecorder::Make(kTiny, 1, {.storage = &storage, .name = "actor-0"}, {});
   storage.FailFrom(storage.changes(), ResourceExhausted("the disk is full"));
   const CapturedLog log;
   for (int i = 0; i < 3; ++i) {

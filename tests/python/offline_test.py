@@ -46,7 +46,8 @@ def episode_of(steps=3, **changes):
             .reshape(steps + 1, 2) / 3, "actions": np.arange(steps, dtype=np.int32) % 4,
             "rewards": np.linspace(-1, 1, steps, dtype=np.float32), "terminated": True,
             "truncated": False, "action_count": 4, "seed": 2**64 - 1, "exploration": 0.1,
-            "policy_updates": 12, "agent_steps": 345}
+            "policy_updates": 12, "agent_steps": 345, "reward_scale": 0.25,
+            "observation_clip": 5.0}
     return troop.Episode(**{**made, **changes})
 
 
@@ -106,7 +107,8 @@ class OfflineTest(unittest.TestCase):
             env="Test-v0", observations=np.stack([steps, -steps], 1),
             actions=np.array([0, 1, 2, 0, 1], np.int32), rewards=0.25 * steps[:5],
             terminated=True, truncated=False, action_count=3, seed=0xFEDCBA9876543210,
-            exploration=0.1, policy_updates=77, agent_steps=1234)))
+            exploration=0.1, policy_updates=77, agent_steps=1234, reward_scale=0.5,
+            observation_clip=10.0)))
         self.assertEqual(values(second), values(troop.Episode(
             env='Path "ö"/env', observations=np.arange(1, 10, dtype=np.uint8).reshape(3, 3, 1),
             actions=np.array([[0.5, 0.2], [-1.5, 0.3]], np.float32),

@@ -151,7 +151,12 @@ inline void RepairDemonstrations(Config* c) {
     c->learner.demonstrations.clear();
   if (cloning && c->learner.demonstrations.empty()) c->learner.demonstrations = "some episodes";
   // Half of a batch has at least one row of each kind.
+  if (c->learner.demonstrations.empty()) {
+    c->learner.demonstration_share = LearnerConfig().demonstration_share;
+    return;
+  }
   c->learner.demonstration_share = cloning || c->learner.batch_size < 2 ? 1 : 0.5;
+  if (IsOffline(*c)) c->env.normalize_rewards = false;
 }
 
 // Clears the keys of a layer that its type does not have, and moves conv2d layers to the front.
@@ -166,6 +171,27 @@ inline void RepairLayers(std::vector<LayerConfig>* layers) {
   }
   std::ranges::stable_partition(*layers,
                                 [](const LayerConfig& l) { return l.type == LayerType::kConv2d; });
+}
+
+// Sets keys that the algorithm or the critic does not have to their defaults.
+inline void RepairKeysOfAlgorithms(Config* c) {
+  const AlgorithmKind algorithm = c->learner.algorithm;
+  if (algorithm == AlgorithmKind::kOwn || algorithm == AlgorithmKind::kExternal) return;
+  const Config plain;
+  LearnerConfig& l = c->learner;
+  if (!HasPolicyNetwork(algorithm)) {
+    c->actor.noise_sigma = plain.actor.noise_sigma;
+    c->actor.noise_alpha = plain.actor.noise_alpha;
+    l.action_gradient_clip = plain.learner.action_gradient_clip;
+  }
+  if (algorithm != AlgorithmKind::kTd3) {
+    l.policy_delay = plain.learner.policy_delay;
+    l.target_policy_noise = plain.learner.target_policy_noise;
+    l.target_noise_clip = plain.learner.target_noise_clip;
+  }
+  if (l.critic != CriticKind::kCategorical)
+    l.v_min = plain.learner.v_min, l.v_max = plain.learner.v_max;
+  if (l.critic == CriticKind::kScalar) l.atoms = plain.learner.atoms;
 }
 
 // Makes a random configuration possible as a whole.
@@ -219,6 +245,7 @@ inline void Repair(Config* c) {
     c->learner.critic = CriticKind::kScalar;
   c->learner.policy_delay = 1;
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
+  RepairKeysOfAlgorithms(c);
   if (!c->evaluator.enabled) c->evaluator.stop_at_return = 0;
   if (!c->evaluator.enabled) c->evaluator.keep_best = false;
   if (!c->evaluator.enabled || IsSupervised(*c)) c->evaluator.video_every = 0;

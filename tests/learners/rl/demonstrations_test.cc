@@ -156,6 +156,17 @@ TEST_F(DemonstrationsTest, RefusesWhatDoesNotFitTheEnvironment) {
   e.action.count = 6;
   expect(ErrorOf({e}), Code::kInvalidArgument, "6 actions, but");
   e = Numbered(0, 4, true);
+  e.observation_clip = 10;
+  expect(ErrorOf({e}), Code::kInvalidArgument,
+         "was recorded with env.observation_clip = 10, but this run has 0; set the same value");
+  e = Numbered(0, 4, true);
+  e.reward_scale = 0.5;
+  expect(ErrorOf({e}), Code::kInvalidArgument,
+         "was recorded with env.reward_scale = 0.5, but this run has 1; set the same value");
+  // A clone does not use the rewards.
+  EXPECT_TRUE(
+      Demonstrations::Load(folder_.path(), {.env = TestEnv(), .reward_scale = std::nullopt}).ok());
+  e = Numbered(0, 4, true);
   e.actions = BytesOf<std::int32_t>({0, 1, 5, 0});
   expect(ErrorOf({e}), Code::kDataLoss, "the action 5, which is not in [0, 5)");
   e.actions = BytesOf<std::int32_t>({0, -1, 0, 0});

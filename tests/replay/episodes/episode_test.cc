@@ -39,6 +39,8 @@ Episode Discrete(int steps, float first = 0) {
           .exploration = 0.1,
           .policy_updates = 77,
           .agent_steps = 1234,
+          .reward_scale = 0.5,
+          .observation_clip = 10,
           .observations = BytesOf(observations),
           .actions = BytesOf(actions),
           .rewards = BytesOf(rewards)};
@@ -68,6 +70,8 @@ void ExpectEqual(const Episode& a, const Episode& b) {
   EXPECT_EQ(a.exploration, b.exploration);
   EXPECT_EQ(a.policy_updates, b.policy_updates);
   EXPECT_EQ(a.agent_steps, b.agent_steps);
+  EXPECT_EQ(a.reward_scale, b.reward_scale);
+  EXPECT_EQ(a.observation_clip, b.observation_clip);
   EXPECT_EQ(a.observations.text(), b.observations.text());
   EXPECT_EQ(a.actions.text(), b.actions.text());
   EXPECT_EQ(a.rewards.text(), b.rewards.text());
