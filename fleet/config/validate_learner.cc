@@ -159,6 +159,41 @@ void CheckDpg(const Config& c, Conflicts* out) {
           TomlNumber(c.learner.v_max));
 }
 
+// Checks keys that only some algorithms or critics have. Own algorithms and programs may use any.
+void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
+  const AlgorithmKind algorithm = c.learner.algorithm;
+  if (algorithm == AlgorithmKind::kOwn || algorithm == AlgorithmKind::kExternal) return;
+  const LearnerConfig learner;
+  const ActorConfig actor;
+  // Blames a key that has another value than its default.
+  const auto need = [&](bool used, const char* key, bool changed, std::string_view what) {
+    const std::string other(what.substr(0, what.find(" =")));
+    out->If(!used && changed, {key, other}, "is supported by {} only; omit it, or change {}", what,
+            other);
+  };
+  const auto learner_key = [&](bool used, const char* key, auto LearnerConfig::*member,
+                               std::string_view what) {
+    need(used, key, c.learner.*member != learner.*member, what);
+  };
+  constexpr std::string_view kPolicy = "learner.algorithm = \"dpg\" or \"td3\"";
+  const bool policy = HasPolicyNetwork(algorithm);
+  need(policy, "actor.noise_sigma", c.actor.noise_sigma != actor.noise_sigma, kPolicy);
+  need(policy, "actor.noise_alpha", c.actor.noise_alpha != actor.noise_alpha, kPolicy);
+  learner_key(policy, "learner.action_gradient_clip", &LearnerConfig::action_gradient_clip,
+              kPolicy);
+  constexpr std::string_view kTd3 = "learner.algorithm = \"td3\"";
+  const bool td3 = algorithm == AlgorithmKind::kTd3;
+  learner_key(td3, "learner.policy_delay", &LearnerConfig::policy_delay, kTd3);
+  learner_key(td3, "learner.target_policy_noise", &LearnerConfig::target_policy_noise, kTd3);
+  learner_key(td3, "learner.target_noise_clip", &LearnerConfig::target_noise_clip, kTd3);
+  constexpr std::string_view kCategorical = "learner.critic = \"categorical\"";
+  const bool categorical = c.learner.critic == CriticKind::kCategorical;
+  learner_key(categorical, "learner.v_min", &LearnerConfig::v_min, kCategorical);
+  learner_key(categorical, "learner.v_max", &LearnerConfig::v_max, kCategorical);
+  learner_key(c.learner.critic != CriticKind::kScalar, "learner.atoms", &LearnerConfig::atoms,
+              "learner.critic = \"categorical\" or \"quantile\"");
+}
+
 // Checks TD3 where it is narrower than DPG.
 void CheckTd3(const Config& c, Conflicts* out) {
   if (c.learner.algorithm != AlgorithmKind::kTd3) return;
@@ -243,7 +278,14 @@ void CheckDemonstrations(const Config& c, Conflicts* out) {
   out->If(cloning && l.demonstrations.empty(), {"learner.demonstrations", "learner.algorithm"},
           "is empty, but learner.algorithm = \"behavior_cloning\" imitates recorded episodes; name "
           "a run with actor.record_episodes, or a folder of episodes");
-  if (l.demonstrations.empty()) return;
+  if (l.demonstrations.empty()) {
+    out->If(!cloning && l.demonstration_share != LearnerConfig().demonstration_share,
+            {"learner.demonstration_share", "learner.demonstrations"},
+            "{} has no effect without learner.demonstrations; name recorded episodes there, or "
+            "omit it",
+            TomlNumber(l.demonstration_share));
+    return;
+  }
   out->If(
       cloning && l.demonstration_share < 1, {"learner.demonstration_share", "learner.algorithm"},
       "{} is below 1, but learner.algorithm = \"behavior_cloning\" learns from recorded episodes "
@@ -278,6 +320,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckShardThreads(c, out);
   CheckSync(c, out);
   CheckDpg(c, out);
+  CheckKeysOfAlgorithms(c, out);
   CheckTd3(c, out);
   CheckExternal(c, out);
   CheckOwnNames(c, out);

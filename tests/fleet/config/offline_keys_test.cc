@@ -19,6 +19,7 @@ TEST(OfflineKeysTest, RejectsImpossibleCombinations) {
       {{episodes, "learner.demonstration_share=0.001"}, "0.001 of 64 rows rounds to 0"},
       {{episodes, "learner.demonstration_share=0.999"}, "0.999 of 64 rows rounds to 64"},
       {{episodes, "replay.placement=gpu"}, "\"gpu\" samples on the GPU"},
+      {{"learner.demonstration_share=0.5"}, "0.5 has no effect without learner.demonstrations"},
       {{episodes, all}, "is 0, but a run that learns from recorded episodes alone ends with its"},
       {{episodes, all, "run.max_updates=9", "env.normalize_rewards=true"},
        "its statistics come from actors, which a run that learns from recorded episodes alone"},

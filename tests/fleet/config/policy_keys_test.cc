@@ -32,6 +32,16 @@ TEST(PolicyKeysTest, RejectsImpossibleCombinations) {
        "parameter shards update all weights at once; set 1"},
       {{"learner.algorithm=td3", "learner.hogwild_threads=2"},
        "Hogwild threads update all weights at once; set 1"},
+      {{"learner.policy_delay=3"},
+       "is supported by learner.algorithm = \"td3\" only; omit it, or change learner.algorithm"},
+      {{"learner.algorithm=dpg", "learner.target_policy_noise=0"}, "\"td3\" only"},
+      {{"learner.algorithm=dpg", "learner.target_noise_clip=1"}, "\"td3\" only"},
+      {{"actor.noise_sigma=0.1"}, "\"dpg\" or \"td3\" only"},
+      {{"actor.noise_alpha=1"}, "\"dpg\" or \"td3\" only"},
+      {{"learner.action_gradient_clip=0"}, "\"dpg\" or \"td3\" only"},
+      {{"learner.v_min=-1"}, "is supported by learner.critic = \"categorical\" only"},
+      {{"learner.critic=quantile", "learner.v_max=1"}, "\"categorical\" only"},
+      {{"learner.atoms=7"}, "\"categorical\" or \"quantile\" only"},
   };
   for (const auto& [overrides, error] : cases)
     EXPECT_THAT(ParseConfig("", "run.toml", overrides).status().message(), HasSubstr(error));
