@@ -51,8 +51,9 @@ void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
 
 void VisitKeys(LayerConfig& layer, ConfigVisitor& v) {
   v.Visit({.name = "type",
-           .doc = "Type of the layer; conv2d layers precede linear ones. Other names are layers of "
-                  "an extension (learner.library)."},
+           .doc = "Type of the layer; conv2d layers precede linear ones. layer_norm normalizes the "
+                  "last axis of its input (Ba et al. 2016): give the layer before it activation = "
+                  "\"none\". Other names are layers of an extension (learner.library)."},
           layer.type, layer.own_type);
   v.Visit(
       {"units", "linear, and own layers that have units: number of outputs.", Between(1, 1 << 20)},

@@ -18,10 +18,11 @@ class ConfigVisitor;
 enum class LayerType : std::uint8_t {
   kLinear,
   kConv2d,
+  kLayerNorm,
   kOwn,  // a layer that an extension registers under another name
 };
 constexpr auto EnumNames(LayerType) {
-  return std::to_array<std::string_view>({"linear", "conv2d", "own"});
+  return std::to_array<std::string_view>({"linear", "conv2d", "layer_norm", "own"});
 }
 
 // Precision of the arithmetic in large layers.

@@ -94,6 +94,10 @@ void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_lin
     out->If(after_linear, {key},
             "a conv2d layer can't follow a linear layer, whose output is not an image; move it "
             "before the linear layers");
+  } else if (layer.type == LayerType::kLayerNorm) {
+    out->If(layer.units != 0 || layer.filters != plain.filters || layer.kernel != plain.kernel ||
+                layer.stride != plain.stride,
+            {key}, "a layer_norm layer keeps the shape; remove units, filters, kernel and stride");
   } else if (layer.type == LayerType::kLinear) {
     out->If(layer.units == 0, {key}, "a linear layer needs units; add units = 64");
     out->If(layer.filters != plain.filters || layer.kernel != plain.kernel ||

@@ -119,6 +119,8 @@ class CTranslator {
       case PolicyLayerKind::kLinear:
         Linear(layer.tensors, out, in, {Present(), Next(out)});
         return Activate(layer.activation, out);
+      case PolicyLayerKind::kLayerNorm:
+        return LayerNorm(layer);
       case PolicyLayerKind::kDueling:
         return Dueling(layer);
       case PolicyLayerKind::kCategoricalMean:
@@ -219,6 +221,16 @@ class CTranslator {
     Call(CFunction::kConv2d, "conv2d({}, {}, {}, {}, {})", weight, bias, size, from,
          Next(layer.out.elements()));
     Activate(layer.activation, layer.out.elements());
+  }
+
+  // In place on the last output, which exists: each network begins with an input layer.
+  void LayerNorm(const PolicyLayer& layer) {
+    const std::int64_t n = layer.in[layer.in.rank() - 1], rows = layer.in.elements() / n;
+    const std::string weight = Parameter(layer.tensors + ".weight", n);
+    const std::string bias = Parameter(layer.tensors + ".bias", n);
+    Use(CFunction::kInverseRoot);
+    Call(CFunction::kLayerNorm, "layer_norm({}, {}, {}, {}, {})", weight, bias, rows, n, Present());
+    Activate(layer.activation, layer.in.elements());
   }
 
   // The advantages are in the output buffer, followed by the hidden units and the value.

@@ -158,6 +158,40 @@ static void @_tanh_all(int32_t n, float* x) {
 }
 )";
 
+// No square root of a C library: the exponent is halved in the bits of the first approximation, and
+// each Newton step doubles the number of correct digits.
+constexpr std::string_view kInverseRootText = R"(
+/* 1 / sqrt(x) for a normal x > 0, with a relative error below 3e-7. */
+static float @_inverse_root(float x) {
+  union {
+    float value;
+    uint32_t bits;
+  } y;
+  int i;
+  y.value = x;
+  y.bits = 0x5f3759dfu - (y.bits >> 1);
+  for (i = 0; i < 4; ++i) y.value = y.value * (1.5f - 0.5f * x * y.value * y.value);
+  return y.value;
+}
+)";
+
+// Ba et al. 2016. Squared deviations from the mean lose no digits when the mean is large.
+constexpr std::string_view kLayerNormText = R"(
+/* x [rows, n]: each row less its mean, over its deviation, times weight [n], plus bias [n]. */
+static void @_layer_norm(const float* weight, const float* bias, int32_t rows, int32_t n,
+                         float* x) {
+  int32_t r, i;
+  for (r = 0; r < rows; ++r, x += n) {
+    float mean = 0.0f, squares = 0.0f, inverse;
+    for (i = 0; i < n; ++i) mean += x[i];
+    mean /= (float)n;
+    for (i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    inverse = @_inverse_root(squares / (float)n + 1e-5f);
+    for (i = 0; i < n; ++i) x[i] = weight[i] * ((x[i] - mean) * inverse) + bias[i];
+  }
+}
+)";
+
 // The equation applies to each of the `numbers` outputs of an action separately.
 constexpr std::string_view kDuelingText = R"(
 /* q [actions, numbers] += value - mean over the actions (Wang et al. 2016, eq. 9). */
@@ -270,6 +304,10 @@ std::string_view TextOf(CFunction function) {
       return kTanhText;
     case CFunction::kTanhAll:
       return kTanhAllText;
+    case CFunction::kInverseRoot:
+      return kInverseRootText;
+    case CFunction::kLayerNorm:
+      return kLayerNormText;
     case CFunction::kDueling:
       return kDuelingText;
     case CFunction::kExp:

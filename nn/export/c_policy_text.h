@@ -20,6 +20,8 @@ enum class CFunction : int {
   kRelu,
   kTanh,  // of one value
   kTanhAll,
+  kInverseRoot,
+  kLayerNorm,
   kDueling,
   kExp,
   kCategoricalMean,

@@ -81,6 +81,9 @@ class PolicyTranslator {
         Flatten(layer.in);
         x_ = Gemm(x_, layer.tensors, layer.out[0], layer.in.elements());
         return Activate(layer.activation);
+      case PolicyLayerKind::kLayerNorm:
+        LayerNorm(layer);
+        return Activate(layer.activation);
       case PolicyLayerKind::kDueling:
         return Dueling(layer);
       case PolicyLayerKind::kCategoricalMean:
@@ -190,6 +193,17 @@ class PolicyTranslator {
          Parameter(layer.tensors + ".bias", {filters})},
         {OnnxInts("kernel_shape", {k, k}), OnnxInts("strides", {layer.stride, layer.stride})});
     Activate(layer.activation);
+  }
+
+  // Over the last axis, which is that of the channels.
+  void LayerNorm(const PolicyLayer& layer) {
+    if (channels_first_) Transpose({0, 2, 3, 1});
+    channels_first_ = false;
+    const std::int64_t n = layer.in[layer.in.rank() - 1];
+    x_ = graph_.Add(
+        "LayerNormalization",
+        {x_, Parameter(layer.tensors + ".weight", {n}), Parameter(layer.tensors + ".bias", {n})},
+        {OnnxInt("axis", -1), OnnxFloat("epsilon", 1e-5f)});
   }
 
   // q = v + a - mean(a), for each of the K outputs of an action.

@@ -68,6 +68,11 @@ void AppendBuiltIn(const LayerConfig& layer, std::string tensors, LayerChain* ch
     next.kind = PolicyLayerKind::kLinear;
     return chain->Append(std::move(next), {layer.units});
   }
+  if (layer.type == LayerType::kLayerNorm) {
+    next.kind = PolicyLayerKind::kLayerNorm;
+    const Shape same = chain->shape();
+    return chain->Append(std::move(next), same);
+  }
   next.kind = PolicyLayerKind::kConv2d;
   next.kernel = layer.kernel;
   next.stride = layer.stride;
@@ -82,6 +87,11 @@ Status CheckPart(const OwnLayer& own, const OwnLayer::Part& part, const Shape& i
   const LayerConfig& layer = part.layer;
   Shape weight{layer.units, in.elements()};
   bool good = layer.type == LayerType::kLinear && layer.units > 0;
+  if (layer.type == LayerType::kLayerNorm) {
+    // Weight and bias have one value per element of the last axis.
+    good = in.rank() > 0;
+    weight = {good ? in[in.rank() - 1] : 0};
+  }
   if (layer.type == LayerType::kConv2d && in.rank() == 3) {
     good = layer.filters > 0 && layer.stride > 0 && layer.kernel > 0 &&
            layer.kernel <= std::min(in[0], in[1]);

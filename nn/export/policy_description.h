@@ -18,22 +18,23 @@ namespace troop {
 // (nn/layers/layers.h, nn/models/value_head.h); it is stated here because other programs implement
 // it.
 enum class PolicyLayerKind : std::uint8_t {
-  kClip,             // y = clip(x, low, high)
-  kScale,            // y = factor · x
-  kNormalize,        // y = clip((x - mean) / sqrt(variance + 1e-8), ±10); count 0: clip(x, ±10)
-  kOneHot,           // y[i, c] = [x[i] = c], c in 0 .. classes - 1
-  kImages,           // [stack, h, w, c] → y [h, w, stack · c] = factor · x
-  kConv2d,           // NHWC, no padding: weight [filters, kernel, kernel, channels], bias
-  kLinear,           // y = activation(weight · x + bias), weight [out, in]; x is flattened
-  kDueling,          // q = v + a - mean(a): nn/layers/layers.h, MakeDuelingHead
+  kClip,       // y = clip(x, low, high)
+  kScale,      // y = factor · x
+  kNormalize,  // y = clip((x - mean) / sqrt(variance + 1e-8), ±10); count 0: clip(x, ±10)
+  kOneHot,     // y[i, c] = [x[i] = c], c in 0 .. classes - 1
+  kImages,     // [stack, h, w, c] → y [h, w, stack · c] = factor · x
+  kConv2d,     // NHWC, no padding: weight [filters, kernel, kernel, channels], bias
+  kLinear,     // y = activation(weight · x + bias), weight [out, in]; x is flattened
+  kLayerNorm,  // last axis: y = activation(weight · (x - mean) / sqrt(variance + 1e-5) + bias)
+  kDueling,    // q = v + a - mean(a): nn/layers/layers.h, MakeDuelingHead
   kCategoricalMean,  // [actions, atoms] → [actions]: Σ softmax(x) · atom
   kQuantileMean,     // [actions, atoms] → [actions]: mean(x)
   kActionBounds,     // y = low + (high - low) · (1 + tanh x) / 2
 };
 constexpr auto EnumNames(PolicyLayerKind) {
   return std::to_array<std::string_view>({"clip", "scale", "normalize", "one_hot", "images",
-                                          "conv2d", "linear", "dueling", "categorical_mean",
-                                          "quantile_mean", "action_bounds"});
+                                          "conv2d", "linear", "layer_norm", "dueling",
+                                          "categorical_mean", "quantile_mean", "action_bounds"});
 }
 
 // One layer: [in] → [out] of one observation. Members that a kind does not have are 0 or empty.
@@ -41,7 +42,7 @@ struct PolicyLayer {
   PolicyLayerKind kind = PolicyLayerKind::kScale;
   std::string tensors;  // prefix of the names of its parameters, without the dot
   Shape in, out;
-  Activation activation = Activation::kNone;  // conv2d, linear
+  Activation activation = Activation::kNone;  // conv2d, linear, layer_norm
   float factor = 1;                           // scale, images
   std::int64_t stack = 1;                     // images
   std::int64_t classes = 0;                   // one_hot

@@ -31,6 +31,13 @@ struct Conv2dOptions {
 };
 std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& options);
 
+// Layer normalization (Ba et al. 2016, arXiv:1607.06450) over the last axis: [B, …, n] → [B, …, n],
+// y = activation(weight (x - mean) / sqrt(variance + kLayerNormEpsilon) + bias). After a
+// convolution that axis is the channels of a pixel. Parameters: weight [n], bias [n]. REQUIRES: n
+// >= 1.
+inline constexpr float kLayerNormEpsilon = 1e-5f;
+std::unique_ptr<Module> MakeLayerNorm(std::int64_t n, Activation activation = Activation::kNone);
+
 // Standalone activation; keeps the shape. REQUIRES: not kNone.
 std::unique_ptr<Module> MakeActivation(Activation activation);
 

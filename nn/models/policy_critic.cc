@@ -175,8 +175,10 @@ Result<std::unique_ptr<Module>> MakeCriticOf(const ModelSetup& setup, const EnvS
   const bool own = !setup.network.critic_layers.empty();
   const std::vector<LayerConfig> layers = own ? setup.network.critic_layers : LayersOf(setup);
   const char* const key = own ? "network.critic_layers" : "network.layers";
-  const auto is_linear = [](const LayerConfig& layer) { return layer.type != LayerType::kConv2d; };
-  const auto joint = std::size_t(std::ranges::find_if(layers, is_linear) - layers.begin());
+  const auto takes_action = [](const LayerConfig& layer) {
+    return layer.type != LayerType::kConv2d && layer.type != LayerType::kLayerNorm;
+  };
+  const auto joint = std::size_t(std::ranges::find_if(layers, takes_action) - layers.begin());
   TROOP_ASSIGN_OR_RETURN(TrunkInput seen, MakeInputLayer(setup, env, layers[0]));
   // Layers before `joint` see only the observation.
   std::vector<SequentialPart> front, rest;

@@ -42,6 +42,8 @@ Status CheckSupported(const ModelSetup& setup, const EnvSpec& env) {
   for (const LayerConfig& layer : setup.network.layers) {
     if (layer.type == LayerType::kOwn)
       return only_cpu(fmt::format("the own layer \"{}\" of network.layers", layer.own_type));
+    if (layer.type == LayerType::kLayerNorm)
+      return only_cpu("type = \"layer_norm\" in network.layers");
   }
   if (env.observation.dtype != DType::kU8 && env.observation.dtype != DType::kF32)
     return only_cpu("observations of " + std::string(DTypeName(env.observation.dtype)));

@@ -48,6 +48,11 @@ Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, const std::s
                                           const std::string& library, Shape* shape) {
   if (layer.type == LayerType::kOwn) return MakeLayerOfExtension(layer, name, library, shape);
   if (layer.type == LayerType::kConv2d) return MakeConv2dLayer(layer, name, shape);
+  if (layer.type == LayerType::kLayerNorm) {
+    if (shape->rank() == 0)
+      return InvalidArgument("{}: layer_norm needs at least one axis, but gets a scalar", name);
+    return MakeLayerNorm((*shape)[shape->rank() - 1], layer.activation);
+  }
   if (layer.units <= 0) return InvalidArgument("{}.units = {}: must be above 0", name, layer.units);
   const std::int64_t in = shape->elements();
   *shape = {layer.units};

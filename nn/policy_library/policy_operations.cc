@@ -17,6 +17,8 @@ constexpr std::int64_t kElementsMax = std::int64_t{1} << 26;
 // The constants of nn/layers/normalize_layer.cc.
 constexpr double kVarianceFloor = 1e-8;
 constexpr float kNormalizedMax = 10;
+// kLayerNormEpsilon of nn/layers/layers.h.
+constexpr double kLayerNormFloor = 1e-5;
 
 [[noreturn]] void Invalid(const std::string& what) {
   throw PolicyError(TROOP_POLICY_DATA_LOSS, "the description of the policy is invalid: " + what);
@@ -256,6 +258,45 @@ class Linear final : public PolicyOperation {
   const PackedWeights weights_;
 };
 
+// Ba et al. 2016, over the last axis.
+class LayerNorm final : public PolicyOperation {
+ public:
+  explicit LayerNorm(const LayerReader& layer)
+      : activation_(layer.Activation()), size_(layer.in()) {
+    Require(layer.out() == size_ && !layer.in_shape().empty(), "layer_norm changes the shape");
+    const std::int64_t n = layer.in_shape().back();
+    weight_ = layer.Tensor("weight", n), bias_ = layer.Tensor("bias", n);
+  }
+  // Two passes over each row: the mean, then the squared deviations from it.
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+    const auto n = std::int64_t(weight_.size());
+    for (std::int64_t r = 0; r < rows * size_; r += n, in += n, out += n) {
+      double sum = 0, squares = 0;
+      for (std::int64_t i = 0; i < n; ++i) sum += double(in[i]);
+      const double mean = sum / double(n);
+      for (std::int64_t i = 0; i < n; ++i)
+        squares += (double(in[i]) - mean) * (double(in[i]) - mean);
+      const double inverse = 1 / std::sqrt(squares / double(n) + kLayerNormFloor);
+      for (std::int64_t i = 0; i < n; ++i) {
+        const auto at = std::size_t(i);
+        const auto x = float((double(in[i]) - mean) * inverse);
+        out[i] = Activated(weight_[at] * x + bias_[at]);
+      }
+    }
+  }
+
+ private:
+  // NaN stays NaN.
+  float Activated(float x) const {
+    if (activation_ == PolicyActivation::kRelu) return x < 0 ? 0 : x;
+    return activation_ == PolicyActivation::kTanh ? PolicyTanh(x) : x;
+  }
+
+  const PolicyActivation activation_;
+  const std::int64_t size_;
+  std::vector<float> weight_, bias_;
+};
+
 // Wang et al. 2016, eq. 9, for each of an action's outputs separately.
 class Dueling final : public PolicyOperation {
  public:
@@ -468,6 +509,7 @@ std::unique_ptr<PolicyOperation> MakePolicyOperation(const PolicyLayerSource& so
       {"images", Make<Images>},
       {"conv2d", Make<Conv2d>},
       {"linear", Make<Linear>},
+      {"layer_norm", Make<LayerNorm>},
       {"dueling", Make<Dueling>},
       {"categorical_mean", Make<CategoricalMean>},
       {"quantile_mean", Make<QuantileMean>},

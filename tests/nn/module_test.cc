@@ -46,6 +46,36 @@ TEST(Conv2dTest, GradientsMatchFiniteDifferences) {
                  F32({2, 20, 20, 4}));
 }
 
+TEST(LayerNormTest, GradientsMatchFiniteDifferences) {
+  CheckGradients(*MakeLayerNorm(33, Activation::kTanh), F32({4, 33}));
+  CheckGradients(*MakeLayerNorm(16), F32({3, 5, 2, 16}));  // channels of pixels
+  CheckGradients(*MakeLayerNorm(7, Activation::kRelu), F32({5, 7}));
+}
+
+// y = activation(w (x - mean) / sqrt(variance + 1e-5) + b), in f64.
+TEST(LayerNormTest, MatchesItsFormula) {
+  const auto module = MakeLayerNorm(21, Activation::kRelu);
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    ModuleBench bench(*module, F32({6, 21}), precision);
+    for (std::size_t i = 0; i < bench.value.size(); ++i) bench.value[i] += 0.01f * float(i);
+    // Far from 0, where the squares alone would lose all digits.
+    for (float& x : bench.input.as<float>()) x += 1000;
+    (void)bench.Loss();
+    const auto x = bench.input.as<float>(), y = bench.output.as<float>();
+    for (std::size_t row = 0; row < 6; ++row) {
+      double mean = 0, variance = 0;
+      for (std::size_t i = 0; i < 21; ++i) mean += double(x[row * 21 + i]) / 21;
+      for (std::size_t i = 0; i < 21; ++i)
+        variance += std::pow(double(x[row * 21 + i]) - mean, 2) / 21;
+      for (std::size_t i = 0; i < 21; ++i) {
+        const double w = double(bench.value[i]), b = double(bench.value[32 + i]);
+        const double z = w * (double(x[row * 21 + i]) - mean) / std::sqrt(variance + 1e-5) + b;
+        EXPECT_NEAR(double(y[row * 21 + i]), std::max(z, 0.0), 1e-3) << row << " " << i;
+      }
+    }
+  }
+}
+
 TEST(ActivationTest, GradientsMatchFiniteDifferences) {
   CheckGradients(*MakeActivation(Activation::kRelu), F32({4, 33}));
   CheckGradients(*MakeActivation(Activation::kTanh), F32({4, 33}));
@@ -103,6 +133,30 @@ std::unique_ptr<Module> SmallConvNet() {
   parts.push_back({"fc", MakeLinear(5 * 5 * 16, 32, Activation::kRelu)});
   parts.push_back({"head", MakeDuelingHead(32, 16, 6)});
   return MakeSequential(std::move(parts));
+}
+
+// Within a bf16 network the layer gets and gives bf16.
+TEST(LayerNormTest, BF16GradientApproximatesF32) {
+  std::vector<SequentialPart> parts;
+  parts.push_back({"input", MakeInput(1)});
+  parts.push_back({"first", MakeLinear(24, 48)});
+  parts.push_back({"norm", MakeLayerNorm(48, Activation::kRelu)});
+  parts.push_back({"last", MakeLinear(48, 8)});
+  const auto module = MakeSequential(std::move(parts));
+  std::vector<float> gradients[2];
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    ModuleBench bench(*module, F32({32, 24}), precision);
+    (void)bench.Loss();
+    bench.Backward();
+    gradients[precision == Precision::kBF16] = bench.gradient;
+  }
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < gradients[0].size(); ++i) {
+    difference += std::pow(double(gradients[0][i]) - double(gradients[1][i]), 2);
+    size += std::pow(double(gradients[0][i]), 2);
+  }
+  EXPECT_GT(size, 0);
+  EXPECT_LT(difference, 0.1 * 0.1 * size);
 }
 
 TEST(SequentialTest, ScalesByteObservations) {

@@ -103,6 +103,20 @@ inline std::vector<PolicyCase> PolicyCases() {
     s->algorithm = AlgorithmKind::kDpg;
     s->network.normalize_observations = true;
   });
+  const LayerConfig norm{.type = LayerType::kLayerNorm};
+  add("layer_norm", DiscreteEnv(vector, 3), [&](ModelSetup* s) {
+    LayerConfig bounded = norm;
+    bounded.activation = Activation::kTanh;
+    s->network.layers = {LinearLayer(33, Activation::kNone), norm,
+                         LinearLayer(17, Activation::kNone), bounded};
+  });
+  add("normalized_channels", DiscreteEnv({DType::kU8, {10, 9, 4}}, 3), [&](ModelSetup* s) {
+    s->network.layers = {ConvLayer(12, 3, 1), norm, ConvLayer(8, 3, 2), norm, LinearLayer(20)};
+  });
+  add("continuous_layer_norm", continuous, [&](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kTd3;
+    s->network.layers = {LinearLayer(20, Activation::kNone), norm, LinearLayer(9)};
+  });
   return cases;
 }
 

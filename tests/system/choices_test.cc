@@ -96,7 +96,10 @@ class ChoicesTest : public SystemTest {
     if (choice.key.starts_with(layer)) {
       const std::string name = choice.key.substr(layer.size());
       id = "MinAtar/Breakout-v1";
-      layers = "{type = \"conv2d\", filters = 2, kernel = 3, stride = 2}, " + layers;
+      // Every type of layer.
+      layers =
+          "{type = \"conv2d\", filters = 2, kernel = 3, stride = 2}, {type = \"layer_norm\"}, " +
+          layers;
       if (name != "type") {
         layers = fmt::format("{{type = \"linear\", units = 16, {} = \"{}\"}}", name, choice.value);
       }

@@ -435,6 +435,7 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
       {{"network.layers=[{type=\"linear\"}]"}, "network.layers[0]: a linear layer needs units"},
       {{"network.layers=[{type=\"linear\", units=3, stride=2}]"},
        "has no filters, kernel or stride"},
+      {{"network.layers=[{type=\"layer_norm\", units=3}]"}, "a layer_norm layer keeps the shape"},
   };
   for (const Conflict& conflict : conflicts)
     EXPECT_THAT(OneError("", conflict.keys), HasSubstr(conflict.error));

@@ -165,9 +165,10 @@ inline void RepairLayers(std::vector<LayerConfig>* layers) {
   for (LayerConfig& layer : *layers) {
     const bool linear = layer.type == LayerType::kLinear;
     layer.options.clear();
+    const bool convolution = layer.type == LayerType::kConv2d;
     if (!linear) layer.units = plain.units;
-    if (linear) layer.filters = plain.filters, layer.kernel = plain.kernel;
-    if (linear) layer.stride = plain.stride;
+    if (!convolution) layer.filters = plain.filters, layer.kernel = plain.kernel;
+    if (!convolution) layer.stride = plain.stride;
   }
   std::ranges::stable_partition(*layers,
                                 [](const LayerConfig& l) { return l.type == LayerType::kConv2d; });

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "nn/models/q_network_spec.h"
 #include "nn/models/trunk.h"
 #include "tests/testing/gradient_check.h"
 
@@ -264,6 +265,8 @@ TEST(NetworkTest, RejectsInvalidNetworks) {
   EXPECT_THAT(ErrorOf(setup, image), HasSubstr("network.layers[0].kernel = 11 is larger"));
   setup.network.layers = {Conv(16, 3, 0)};
   EXPECT_THAT(ErrorOf(setup, image), HasSubstr("needs filters, kernel and stride > 0"));
+  setup.network.layers = {{.type = LayerType::kLayerNorm}};
+  EXPECT_THAT(ErrorOf(setup, Env({DType::kF32, {}}, 2)), HasSubstr("at least one axis"));
   setup.network.layers = {Linear(8), Linear(0)};
   EXPECT_THAT(ErrorOf(setup, flat), HasSubstr("network.layers[1].units = 0"));
   setup = {};
@@ -275,6 +278,17 @@ TEST(NetworkTest, RejectsInvalidNetworks) {
   continuous.action.kind = ActionSpec::Kind::kContinuous;
   EXPECT_THAT(ErrorOf({}, continuous),
               HasSubstr("needs discrete ones; set learner.algorithm = \"dpg\""));
+}
+
+// On a GPU the networks are separate classes, which have linear and conv2d layers only.
+TEST(NetworkTest, LayerNormIsRefusedOnGpu) {
+  ModelSetup setup;
+  setup.network.layers = {Linear(8, Activation::kNone), {.type = LayerType::kLayerNorm}};
+  const EnvSpec env = Env({DType::kF32, {4}}, 2);
+  const auto network = MakeNetwork(setup, env);
+  ASSERT_TRUE(network.ok());
+  EXPECT_THAT(QNetworkSpecOf(setup, env, **network).status().message(),
+              HasSubstr("\"layer_norm\" in network.layers is only supported on the CPU"));
 }
 
 }  // namespace
