@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import mmap
 import os
 import pathlib
 import struct
@@ -18,6 +17,12 @@ MAGIC = b"TROOPEP1"
 PRELUDE = struct.Struct("<8sQII")  # magic, size of the body, checksums of the body and of these
 BODY_MAX = 1 << 30                 # bytes
 SUFFIX = ".episodes"
+# Limits of the header, as of replay/episodes/episode.cc.
+HEADER_MAX, ENV_MAX = 1 << 20, 4096  # bytes
+NOISE_MAX = 1000.0                 # of continuous actions, in units of half their range
+POLICY_UPDATES_MAX = (1 << 32) - 1
+AGENT_STEPS_MAX = 10 ** 15
+FLOAT_MAX = float(np.finfo(np.float32).max)
 DTYPES = {"f32": "<f4", "f64": "<f8", "u8": "|u1", "i32": "<i4", "i64": "<i8", "u32": "<u4",
           "u64": "<u8"}
 NAMES = {np.dtype(text).str: name for name, text in DTYPES.items()}
@@ -65,7 +70,7 @@ class Episode:
 class Episodes:
     """The recorded episodes of a run folder, of a folder of files, or of one file, in the order of
     recording of each actor. Iterating reads the files again, one episode at a time; the arrays are
-    read-only views of the file. A part of an episode at the end of a file, which a killed actor
+    read-only. A part of an episode at the end of a file, which a killed actor
     leaves, is left out.
 
     Raises ValueError: there are no recorded episodes. Iterating raises ValueError: a damaged file.
@@ -97,7 +102,8 @@ class EpisodeWriter:
         self._file = open(self.path, "xb")  # pylint: disable=consider-using-with
 
     def add(self, episode: Episode) -> None:
-        """Appends an episode. Raises ValueError: arrays that do not agree."""
+        """Appends an episode. Raises ValueError: arrays that do not agree, or a number that is
+        outside the limits of the format."""
         self._file.write(encoded(episode))
 
     def close(self) -> None:
@@ -115,7 +121,7 @@ def encoded(episode: Episode) -> bytes:
     steps, action = _checked(episode)
     discrete = episode.action_count is not None
     shape = ", ".join(str(size) for size in episode.observations.shape[1:])
-    header = json.dumps({
+    header = {
         "env": episode.env,
         "observation": f"{NAMES[episode.observations.dtype.newbyteorder('<').str]}[{shape}]",
         "actions": episode.action_count or 0,
@@ -127,9 +133,14 @@ def encoded(episode: Episode) -> bytes:
         "exploration": float(episode.exploration), "policy_updates": int(episode.policy_updates),
         "agent_steps": int(episode.agent_steps), "reward_scale": float(episode.reward_scale),
         "observation_clip": float(episode.observation_clip),
-    }, ensure_ascii=False, allow_nan=False).encode()
-    header += b" " * (-(4 + len(header)) % 8)
-    body = struct.pack("<I", len(header)) + header + b"".join(
+    }
+    try:
+        _numbers(header)  # a reader would refuse others
+    except ValueError as error:
+        raise ValueError(f"episode of {episode.env}: {error}") from None
+    text = json.dumps(header, ensure_ascii=False, allow_nan=False).encode()
+    text += b" " * (-(4 + len(text)) % 8)
+    body = struct.pack("<I", len(text)) + text + b"".join(
         np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
         for array in (episode.observations, action, episode.rewards))
     if len(body) > BODY_MAX:
@@ -182,38 +193,86 @@ def _files_of(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _read(path: pathlib.Path) -> Iterator[Episode]:
-    """All complete records of a file."""
+    """All complete records of a file. Each is read into memory, not mapped: an access to a mapped
+    file that another program has truncated would end the process."""
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0:
-            return
-        # A removed file stays readable; a live one only grows.
-        data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-    at = 0
-    while size - at >= PRELUDE.size:
-        magic, length, body_sum, prelude_sum = PRELUDE.unpack_from(data, at)
-        if magic != MAGIC or _native.crc32c(data[at:at + PRELUDE.size - 4]) != prelude_sum or \
-                length > BODY_MAX:
-            raise ValueError(f"{path}: damaged episode at byte {at}: no record begins here")
-        begin = at + PRELUDE.size
-        if size - begin < length:
-            return
-        body = data[begin:begin + length]
-        if _native.crc32c(body) != body_sum:
-            raise ValueError(f"{path}: damaged episode at byte {at}: its checksum does not match")
-        try:
-            yield _decoded(body)
-        except (KeyError, TypeError, struct.error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: damaged episode at byte {at}: {error!r}") from None
-        at = begin + length
+        at = number = 0
+        while len(prelude := file.read(PRELUDE.size)) == PRELUDE.size:
+            where = f"{path}: damaged episode {number} at byte {at}"
+            magic, length, body_sum, prelude_sum = PRELUDE.unpack(prelude)
+            if magic != MAGIC or _native.crc32c(prelude[:-4]) != prelude_sum or length > BODY_MAX:
+                raise ValueError(f"{where}: no record begins here")
+            # Memory is allocated only for bytes that the file has.
+            begin = at + PRELUDE.size
+            if os.fstat(file.fileno()).st_size - begin < length:
+                return
+            body = file.read(length)
+            if len(body) < length:
+                return
+            if _native.crc32c(body) != body_sum:
+                raise ValueError(f"{where}: its checksum does not match")
+            try:
+                episode = _decoded(memoryview(body))
+            except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError,
+                    ValueError, struct.error) as error:
+                reason = str(error)[:400] if type(error) is ValueError else repr(error)[:400]
+                raise ValueError(f"{where}: {reason.encode('unicode_escape').decode()}") from None
+            yield episode
+            at, number = begin + length, number + 1
+
+
+def _number(header: dict[str, Any], key: str, low: float, high: float) -> float:
+    """A number of a header within its limits, which NaN is not."""
+    value = header[key]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise ValueError(f"{key} is {value}, must be a number from {low:g} to {high:g}")
+    return float(value)
+
+
+def _integer(header: dict[str, Any], key: str, high: int, low: int = 0) -> int:
+    value = header[key]
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{key} is {value}, must be an integer from {low} to {high}")
+    return value
+
+
+def _numbers(header: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a header that describe the recording, within the limits of the format."""
+    scale = _number(header, "reward_scale", -FLOAT_MAX, FLOAT_MAX)
+    if scale == 0:
+        raise ValueError("reward_scale is 0, must not be")
+    seed = header["seed"]
+    if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()
+                                 and len(seed) <= 20 and int(seed) < 1 << 64):
+        raise ValueError(f"seed is {seed!r}, must be an integer from 0 to 2^64 - 1")
+    return {
+        "seed": None if seed is None else int(seed),
+        "exploration": _number(header, "exploration", 0, 1 if header["actions"] else NOISE_MAX),
+        "policy_updates": _integer(header, "policy_updates", POLICY_UPDATES_MAX),
+        "agent_steps": _integer(header, "agent_steps", AGENT_STEPS_MAX),
+        "reward_scale": scale,
+        "observation_clip": _number(header, "observation_clip", 0, FLOAT_MAX)}
 
 
 def _decoded(body: memoryview) -> Episode:
     length, = struct.unpack_from("<I", body)
+    if length > min(len(body) - 4, HEADER_MAX):
+        raise ValueError(f"a header of {length} bytes")
     header = json.loads(bytes(body[4:4 + length]))
     name, _, shape = header["observation"].partition("[")
     frame = tuple(int(size) for size in shape.rstrip("]").split(",") if size.strip())
-    steps, count = int(header["steps"]), int(header["actions"])
+    steps, count = _integer(header, "steps", BODY_MAX, 1), _integer(header, "actions", 1 << 31)
+    for key in ("terminated", "truncated"):
+        if not isinstance(header[key], bool):
+            raise ValueError(f"{key} is neither true nor false")
+    if not header["terminated"] and not header["truncated"]:
+        raise ValueError("the episode has no end")
+    env = header["env"]
+    if not isinstance(env, str) or len(env.encode()) > ENV_MAX or not env.isprintable():
+        raise ValueError(f"env is not one line of at most {ENV_MAX} bytes")
+    low, high = ([float(bound) for bound in header[key]] for key in ("low", "high"))
+    if not all(abs(bound) <= FLOAT_MAX for bound in low + high):
+        raise ValueError("low or high has a value that is not a finite float")
     at = 4 + length
 
     def take(dtype: str, *shape: int) -> np.ndarray[Any, Any]:
@@ -223,14 +282,13 @@ def _decoded(body: memoryview) -> Episode:
         return array.reshape(shape)
 
     observations = take(DTYPES[name], steps + 1, *frame)
-    actions = take("<i4", steps) if count else take("<f4", steps, len(header["low"]))
+    actions = take("<i4", steps) if count else take("<f4", steps, len(low))
+    rewards = take("<f4", steps)
+    if at != len(body):
+        raise ValueError(f"{steps} steps take {at} bytes, but the record has {len(body)}")
     return Episode(
-        env=header["env"], observations=observations, actions=actions, rewards=take("<f4", steps),
+        env=env, observations=observations, actions=actions, rewards=rewards,
         terminated=header["terminated"], truncated=header["truncated"],
         action_count=count or None,
-        low=None if count else np.array(header["low"], np.float32),
-        high=None if count else np.array(header["high"], np.float32),
-        seed=None if header["seed"] is None else int(header["seed"]),
-        exploration=header["exploration"], policy_updates=header["policy_updates"],
-        agent_steps=header["agent_steps"], reward_scale=float(header["reward_scale"]),
-        observation_clip=float(header["observation_clip"]))
+        low=None if count else np.array(low, np.float32),
+        high=None if count else np.array(high, np.float32), **_numbers(header))

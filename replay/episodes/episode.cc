@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 #include <utility>
 
+#include "core/base/utf8.h"
 #include "core/storage/crc32c.h"
 #include "core/storage/json.h"
 
@@ -15,6 +18,15 @@ namespace troop {
 namespace {
 
 constexpr std::string_view kMagic = "TROOPEP1";
+
+// Limits of the header (docs/reference/episodes.md).
+constexpr std::size_t kHeaderBytesMax = std::size_t{1} << 20, kEnvBytesMax = 4096;
+constexpr double kFloatMax = std::numeric_limits<float>::max();
+constexpr double kNoiseMax = 1000;  // of continuous actions, in units of half their range
+constexpr std::int64_t kPolicyUpdatesMax = std::numeric_limits<std::uint32_t>::max();
+constexpr std::int64_t kAgentStepsMax = 1'000'000'000'000'000;  // as of run.total_steps
+
+constexpr std::size_t kMessageBytesMax = 400;  // of an error, which may quote the file
 
 // Integers are stored as the machine has them, which is little-endian (x86-64).
 template <class T>
@@ -53,10 +65,19 @@ Result<bool> Flag(const JsonValue& header, std::string_view key) {
   return DataLoss("the header has no boolean {}", key);
 }
 
-Result<double> Number(const JsonValue& header, std::string_view key) {
+Result<double> Number(const JsonValue& header, std::string_view key, double low, double high) {
   const JsonValue* const value = header.Find(key);
-  if (value != nullptr && value->kind == JsonValue::Kind::kNumber) return value->number;
-  return DataLoss("the header has no number {}", key);
+  if (value == nullptr || value->kind != JsonValue::Kind::kNumber) {
+    return DataLoss("the header has no number {}", key);
+  }
+  if (value->number >= low && value->number <= high) return value->number;
+  return DataLoss("{} is {}, must be from {} to {}", key, value->number, low, high);
+}
+
+Result<std::int64_t> Count(const JsonValue& header, std::string_view key, std::int64_t high) {
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t count, header.Integer(key));
+  if (count >= 0 && count <= high) return count;
+  return DataLoss("{} is {}, must be from 0 to {}", key, count, high);
 }
 
 // One number for each value of a continuous action; CheckEnvSpec compares the two lengths.
@@ -68,6 +89,10 @@ Result<std::vector<float>> Bounds(const JsonValue& header, std::string_view key)
   std::vector<float> bounds;
   for (const JsonValue& bound : value->array) {
     if (bound.kind != JsonValue::Kind::kNumber) return DataLoss("{} has a non-number", key);
+    // A conversion of larger values to float is undefined.
+    if (std::abs(bound.number) > kFloatMax) {
+      return DataLoss("{} has the value {}, must be a finite float", key, bound.number);
+    }
     bounds.push_back(float(bound.number));
   }
   return bounds;
@@ -76,6 +101,9 @@ Result<std::vector<float>> Bounds(const JsonValue& header, std::string_view key)
 // The specification of the environment, within the limits of any environment.
 Status ReadSpec(const JsonValue& header, Episode* e) {
   TROOP_ASSIGN_OR_RETURN(e->env, header.String("env"));
+  if (e->env.size() > kEnvBytesMax || PrintableLine(e->env, kEnvBytesMax) != e->env) {
+    return DataLoss("env is not one line of at most {} bytes", kEnvBytesMax);
+  }
   TROOP_ASSIGN_OR_RETURN(const std::string observation, header.String("observation"));
   TROOP_ASSIGN_OR_RETURN(e->observation, ParseTensorSpec(observation));
   TROOP_ASSIGN_OR_RETURN(e->action.count, header.Integer("actions"));
@@ -93,7 +121,21 @@ Status ReadSeed(const JsonValue& header, Episode* e) {
   const char* const end = seed.data() + seed.size();
   const auto parsed = std::from_chars(seed.data(), end, e->seed.emplace());
   if (parsed.ec == std::errc() && parsed.ptr == end) return Status::Ok();
-  return DataLoss("the seed is \"{}\"", seed);
+  return DataLoss("seed is \"{}\", must be an integer from 0 to 2^64 - 1", seed);
+}
+
+// The numbers that describe the recording.
+Status ReadNumbers(const JsonValue& header, Episode* e) {
+  const double exploration_max = e->action.discrete() ? 1 : kNoiseMax;
+  TROOP_ASSIGN_OR_RETURN(e->exploration, Number(header, "exploration", 0, exploration_max));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t updates,
+                         Count(header, "policy_updates", kPolicyUpdatesMax));
+  e->policy_updates = std::uint64_t(updates);
+  TROOP_ASSIGN_OR_RETURN(e->agent_steps, Count(header, "agent_steps", kAgentStepsMax));
+  TROOP_ASSIGN_OR_RETURN(e->reward_scale, Number(header, "reward_scale", -kFloatMax, kFloatMax));
+  if (e->reward_scale == 0) return DataLoss("reward_scale is 0, must not be");
+  TROOP_ASSIGN_OR_RETURN(e->observation_clip, Number(header, "observation_clip", 0, kFloatMax));
+  return Status::Ok();
 }
 
 // Every field is required: a file of an unknown version must not be half understood.
@@ -108,13 +150,7 @@ Status ReadHeader(std::string_view text, Episode* e) {
   TROOP_ASSIGN_OR_RETURN(e->truncated, Flag(header, "truncated"));
   if (!e->terminated && !e->truncated) return DataLoss("the episode has no end");
   TROOP_RETURN_IF_ERROR(ReadSeed(header, e));
-  TROOP_ASSIGN_OR_RETURN(e->exploration, Number(header, "exploration"));
-  TROOP_ASSIGN_OR_RETURN(const std::int64_t updates, header.Integer("policy_updates"));
-  e->policy_updates = std::uint64_t(updates);
-  TROOP_ASSIGN_OR_RETURN(e->agent_steps, header.Integer("agent_steps"));
-  TROOP_ASSIGN_OR_RETURN(e->reward_scale, Number(header, "reward_scale"));
-  TROOP_ASSIGN_OR_RETURN(e->observation_clip, Number(header, "observation_clip"));
-  return Status::Ok();
+  return ReadNumbers(header, e);
 }
 
 // A slice, or a copy of it where elements would be misaligned.
@@ -145,7 +181,10 @@ Status ReadArrays(const Buffer& body, std::size_t at, Episode* e) {
 Status ReadBody(const Buffer& body, Episode* e) {
   if (body.size() < 4) return DataLoss("a body of {} bytes", body.size());
   const std::size_t header = Get<std::uint32_t>(body.bytes(), 0);
-  if (header > body.size() - 4) return DataLoss("a header of {} bytes", header);
+  // Its tree in memory is many times larger than the text.
+  if (header > std::min(body.size() - 4, kHeaderBytesMax)) {
+    return DataLoss("a header of {} bytes", header);
+  }
   TROOP_RETURN_IF_ERROR(ReadHeader(body.text().substr(4, header), e));
   return ReadArrays(body, 4 + header, e);
 }
@@ -181,7 +220,8 @@ Result<std::optional<Episode>> EpisodeReader::Next() {
   const std::span<const std::byte> rest = file_.bytes().subspan(at_);
   if (rest.size() < kEpisodePreludeBytes) return std::optional<Episode>();
   const auto damaged = [this](const std::string& why) {
-    return DataLoss("damaged episode at byte {}: {}", at_, why);
+    return DataLoss("damaged episode {} at byte {}: {}", number_, at_,
+                    PrintableLine(why, kMessageBytesMax));
   };
   if (file_.text().substr(at_, kMagic.size()) != kMagic) return damaged("no record begins here");
   if (Crc32c(rest.first(20)) != Get<std::uint32_t>(rest, 20)) {
@@ -198,6 +238,7 @@ Result<std::optional<Episode>> EpisodeReader::Next() {
   Episode episode;
   if (const Status read = ReadBody(body, &episode); !read.ok()) return damaged(read.message());
   at_ += kEpisodePreludeBytes + size;
+  ++number_;
   return std::optional(std::move(episode));
 }
 

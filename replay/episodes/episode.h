@@ -46,7 +46,8 @@ class EpisodeReader {
  public:
   explicit EpisodeReader(Buffer file) : file_(std::move(file)) {}
   // The next episode, whose arrays share the file's bytes (copied only if misaligned); nullopt: the
-  // end of the complete records. Errors: kDataLoss: a damaged record, with its offset and reason.
+  // end of the complete records. Errors: kDataLoss: a damaged record, with its number, its offset
+  // and the reason in one line.
   Result<std::optional<Episode>> Next();
   // Bytes after the last complete record, which a killed writer leaves. Valid at the end.
   std::size_t torn_bytes() const { return file_.size() - at_; }
@@ -54,6 +55,7 @@ class EpisodeReader {
  private:
   Buffer file_;
   std::size_t at_ = 0;
+  std::int64_t number_ = 0;  // of the next episode
 };
 
 // The files of a dataset: a file of episodes, a folder of them, or a run folder (its episodes/).

@@ -47,6 +47,11 @@ Status EpisodeWriter::FindSegments() {
 
 // Deletes the oldest segments until `bytes` more fit.
 Status EpisodeWriter::MakeRoom(std::size_t bytes) {
+  // Readers refuse larger ones, whatever the config allows.
+  if (bytes > kEpisodeBytesMax) {
+    return ResourceExhausted("an episode of {} bytes exceeds the limit of {}", bytes,
+                             kEpisodeBytesMax);
+  }
   if (bytes > options_.bytes_max) {
     return ResourceExhausted(
         "an episode of {} bytes exceeds the limit of {}; raise "

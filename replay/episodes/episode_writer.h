@@ -29,8 +29,9 @@ class EpisodeWriter {
   // Finds the files of earlier incarnations. Errors: those of the disk.
   static Result<std::unique_ptr<EpisodeWriter>> Open(const Options& options);
 
-  // Appends an episode. Errors: kResourceExhausted: it alone exceeds bytes_max, or the disk is
-  // full; those of the disk. Later calls may succeed, and complete records stay readable.
+  // Appends an episode. Errors: kResourceExhausted: it alone exceeds bytes_max or kEpisodeBytesMax,
+  // or the disk is full; those of the disk. Later calls may succeed, and complete records stay
+  // readable.
   Status Append(const Episode& episode);
 
   std::int64_t episodes() const { return episodes_; }       // appended by this object

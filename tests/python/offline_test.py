@@ -14,7 +14,7 @@ import numpy as np
 from minari.data_collector import EpisodeBuffer
 
 import troop
-from troop import offline
+from troop import _episodes, _native, offline
 
 NEEDS = ("gymnasium", "minari", "h5py")
 FIELDS = [field.name for field in dataclasses.fields(troop.Episode)]
@@ -179,13 +179,70 @@ class OfflineTest(unittest.TestCase):
             path.write_bytes(whole[:size])
             self.assertEqual(len(list(troop.Episodes(path))), int(size >= first), size)
 
+    def test_a_file_may_be_truncated_while_it_is_read(self):
+        """A mapped file would end this process with SIGBUS."""
+        path = self.write(episode_of(20000), episode_of(30000))
+        read = iter(troop.Episodes(path))
+        first = next(read)
+        os.truncate(path, 100)
+        self.assertEqual(values(first), values(episode_of(20000)))
+        self.assertEqual(list(read), [])
+
     def test_damage_is_refused(self):
         path = self.write(episode_of(2))
         whole = path.read_bytes()
         for at in range(len(whole)):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1:])
-            with self.assertRaisesRegex(ValueError, "damaged episode at byte 0"):
+            with self.assertRaisesRegex(ValueError, "damaged episode 0 at byte 0"):
                 list(troop.Episodes(path))
+
+    def test_numbers_out_of_range_are_refused(self):
+        """Checksums that match do not make the numbers of another program valid."""
+        seed = f'"{2**64 - 1}"'
+        changes = [
+            ('"exploration": 0.1', '"exploration": 1.01', "exploration is 1.01, must be"),
+            ('"exploration": 0.1', '"exploration": NaN', "exploration is nan"),
+            ('"exploration": 0.1', '"exploration": 1e999', "exploration is inf"),
+            ('"exploration": 0.1', '"exploration": true', "exploration is True"),
+            ('"policy_updates": 12', '"policy_updates": -1', "policy_updates is -1"),
+            ('"policy_updates": 12', '"policy_updates": 4294967296', "from 0 to 4294967295"),
+            ('"policy_updates": 12', '"policy_updates": 1.5', "policy_updates is 1.5"),
+            ('"agent_steps": 345', '"agent_steps": -1', "agent_steps is -1"),
+            ('"agent_steps": 345', f'"agent_steps": {10**15 + 1}', "agent_steps is"),
+            ('"reward_scale": 0.25', '"reward_scale": 0', "reward_scale is 0"),
+            ('"reward_scale": 0.25', '"reward_scale": Infinity', "reward_scale is inf"),
+            ('"observation_clip": 5.0', '"observation_clip": -1', "observation_clip is -1"),
+            ('"observation_clip": 5.0', '"observation_clip": {}', "observation_clip is"),
+            (seed, f'"{2**64}"', "seed is '18446744073709551616'"),
+            (seed, '"-1"', "seed is '-1'"),
+            (seed, "7", "seed is 7"),
+            ('"steps": 2', '"steps": 0', "steps is 0"),
+            ('"steps": 2', '"steps": 1', "1 steps take"),
+            ('"actions": 4', '"actions": -1', "actions is -1"),
+            ('"terminated": true', '"terminated": false', "no end"),
+            ('"terminated": true', '"terminated": 1', "neither true nor false"),
+            ('"env"', '"x": "' + (1 << 20) * "a" + '", "env"', "a header of"),
+            ('{"env"', '["env"', "JSONDecodeError"),
+            ("Test-v0", "a\\n", "env is not one line"),
+            ("Test-v0", 5000 * "a", "env is not one line"),
+            ('"low": []', '"low": [1e39]', "not a finite float"),
+        ]
+        first, whole = self.write(episode_of(1)).read_bytes(), _episodes.encoded(episode_of(2))
+        length = struct.unpack_from("<I", whole, 24)[0]
+        header = whole[28:28 + length].decode()
+        for before, after, message in changes:
+            self.assertIn(before, header)
+            text = header.replace(before, after).encode()
+            body = struct.pack("<I", len(text)) + text + whole[28 + length:]
+            prelude = struct.pack("<8sQI", b"TROOPEP1", len(body), _native.crc32c(body))
+            path = self.folder / "changed.episodes"
+            path.write_bytes(first + prelude + struct.pack("<I", _native.crc32c(prelude)) + body)
+            with self.subTest(after[:40]), self.assertRaises(ValueError) as caught:
+                list(troop.Episodes(path))
+            line = str(caught.exception)
+            self.assertIn(f"changed.episodes: damaged episode 1 at byte {len(first)}: ", line)
+            self.assertIn(message, line)
+            self.assertNotIn("\n", line)
 
     def test_wrong_input_is_refused(self):
         wrong = [
@@ -196,6 +253,10 @@ class OfflineTest(unittest.TestCase):
             ({"terminated": False}, "neither terminated nor truncated"),
             ({"observations": np.zeros((4, 2), np.float16)}, "float16"),
             ({"action_count": None}, "need low and high"),
+            ({"exploration": float("nan")}, "exploration is nan"),
+            ({"policy_updates": -1}, "policy_updates is -1"),
+            ({"seed": 2**64}, "seed is"),
+            ({"reward_scale": 0.0}, "reward_scale is 0"),
         ]
         for number, (changes, message) in enumerate(wrong):
             with self.assertRaisesRegex(ValueError, message):

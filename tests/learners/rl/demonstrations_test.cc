@@ -180,7 +180,7 @@ TEST_F(DemonstrationsTest, RefusesWhatDoesNotFitTheEnvironment) {
     expect(ErrorOf({e}), Code::kDataLoss, "has the observation");
   }
   std::ofstream(folder_.path() + "/a.episodes") << "These bytes are not episodes at all.";
-  expect(Load().status(), Code::kDataLoss, "a.episodes: damaged episode at byte 0");
+  expect(Load().status(), Code::kDataLoss, "a.episodes: damaged episode 0 at byte 0");
 }
 
 // ---- The sampler ----

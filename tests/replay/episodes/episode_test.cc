@@ -7,6 +7,7 @@
 #include <fstream>
 #include <vector>
 
+#include "core/storage/crc32c.h"
 #include "core/storage/memory_storage.h"
 #include "replay/episodes/episode_writer.h"
 #include "tests/core/temp_folder.h"
@@ -143,7 +144,84 @@ TEST(EpisodeTest, RefusesEveryFlippedBit) {
     Status error;
     Read(damaged, &error);
     ASSERT_EQ(error.code(), Code::kDataLoss) << "bit " << bit;
-    EXPECT_NE(error.message().find("damaged episode at byte "), std::string::npos);
+    EXPECT_NE(error.message().find("damaged episode "), std::string::npos);
+  }
+}
+
+// A record with `from` in its header replaced by `to`, and with sizes and checksums that match.
+std::string WithHeader(const Episode& e, const std::string& from, const std::string& to) {
+  std::string record = Concatenated({e});
+  const std::size_t at = record.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  record.replace(at, from.size(), to);
+  const auto put = [&record](std::size_t offset, auto value) {
+    std::memcpy(record.data() + offset, &value, sizeof value);
+  };
+  std::uint32_t header = 0;
+  std::memcpy(&header, record.data() + kEpisodePreludeBytes, sizeof header);
+  put(kEpisodePreludeBytes, std::uint32_t(header + to.size() - from.size()));
+  const auto bytes = std::as_bytes(std::span(record));
+  put(8, std::uint64_t(record.size() - kEpisodePreludeBytes));
+  put(16, Crc32c(bytes.subspan(kEpisodePreludeBytes)));
+  put(20, Crc32c(bytes.first(20)));
+  return record;
+}
+
+struct HeaderChange {
+  std::string from, to, part;  // part: of the error; empty: none
+  bool continuous = false;
+};
+
+// Checksums that match do not make the numbers of another program valid.
+TEST(EpisodeTest, RefusesNumbersOutOfRange) {
+  const std::string updates = "\"policy_updates\":", steps = "\"agent_steps\":",
+                    scale = "\"reward_scale\":", clip = "\"observation_clip\":",
+                    exploration = "\"exploration\":";
+  const HeaderChange changes[] = {
+      {exploration + "0.1", exploration + "1", ""},
+      {exploration + "0.1", exploration + "1.01", "exploration is 1.01, must be from 0 to 1"},
+      {exploration + "0.1", exploration + "-0.1", "exploration is -0.1, must be from 0 to 1"},
+      {exploration + "0.1", exploration + "1e999", "too large"},
+      {exploration + "0.1", exploration + "NaN", "JSON"},
+      {exploration + "0.1", exploration + "\"1\"", "no number exploration"},
+      {exploration + "0", exploration + "1000", "", true},
+      {exploration + "0", exploration + "1001", "must be from 0 to 1000", true},
+      {"\"low\":[-2,", "\"low\":[-1e39,", "low has the value -1e+39", true},
+      {updates + "77", updates + "4294967295", ""},
+      {updates + "77", updates + "4294967296", "4294967296, must be from 0 to 4294967295"},
+      {updates + "77", updates + "-1", "policy_updates is -1"},
+      {updates + "77", updates + "1e30", "\"policy_updates\" is missing or not an integer"},
+      {steps + "1234", steps + "-1", "agent_steps is -1, must be from 0 to 1000000000000000"},
+      {steps + "1234", steps + "1000000000000001", "agent_steps is 1000000000000001"},
+      {steps + "1234", steps + "18446744073709551616", "\"agent_steps\" is missing or not"},
+      {scale + "0.5", scale + "-2", ""},
+      {scale + "0.5", scale + "0", "reward_scale is 0"},
+      {scale + "0.5", scale + "1e300", "reward_scale is 1e+300"},
+      {clip + "10", clip + "-1", "observation_clip is -1"},
+      {clip + "10", clip + "null", "no number observation_clip"},
+      {"\"18364758544493064720\"", "\"18446744073709551615\"", ""},
+      {"\"18364758544493064720\"", "\"18446744073709551616\"", "from 0 to 2^64 - 1"},
+      {"\"18364758544493064720\"", "\"-1\"", "seed is \"-1\""},
+      {"\"18364758544493064720\"", "7", "\"seed\" is missing or not a string"},
+      {"\"steps\":5", "\"steps\":0", "an episode of 0 steps"},
+      {"\"Test-v0\"", "\"a\\nb\"", "env is not one line"},
+      {"\"Test-v0\"", "\"" + std::string(5000, 'a') + "\"", "env is not one line"},
+      {"\"f32[2]\"", "\"\\u001b[31m" + std::string(5000, 'a') + "\"", ": "},
+      {"\"env\"", "\"x\":\"" + std::string(1 << 20, 'a') + "\",\"env\"", "a header of 10"},
+  };
+  for (const HeaderChange& change : changes) {
+    const Episode e = change.continuous ? Continuous() : Discrete(5);
+    Status error;
+    const auto found =
+        Read(Concatenated({Discrete(1)}) + WithHeader(e, change.from, change.to), &error);
+    EXPECT_EQ(found.size(), change.part.empty() ? 2u : 1u) << change.to.substr(0, 100);
+    if (change.part.empty()) continue;
+    const std::string message(error.message());
+    EXPECT_EQ(error.code(), Code::kDataLoss) << change.to.substr(0, 100);
+    EXPECT_EQ(message.find("damaged episode 1 at byte "), 0u) << message;
+    EXPECT_NE(message.find(change.part), std::string::npos) << message;
+    EXPECT_LT(message.size(), 500u);
+    EXPECT_EQ(message.find_first_of("\n\x1b"), std::string::npos) << message;
   }
 }
 
