@@ -1,48 +1,34 @@
 // Implements batches from a data set, in supervised mode.
 
-#include <algorithm>
-#include <cmath>
 #include <string>
 #include <utility>
 
-#include "learners/node/batch_source.h"
+#include "learners/node/update_batch_source.h"
 #include "learners/supervised/index_sampler.h"
 #include "learners/supervised/supervised.h"
 
 namespace troop {
 namespace {
 
-class DatasetBatchSource final : public BatchSource {
+class DatasetBatchSource final : public UpdateBatchSource {
  public:
-  explicit DatasetBatchSource(const TrainingConfig& config) : config_(config) {}
+  explicit DatasetBatchSource(const TrainingConfig& config) : UpdateBatchSource(config) {}
 
   Status Connect(ChannelOptions) override {
     if (!sampler_) sampler_ = MakeIndexSampler();
     return Status::Ok();
   }
   ReplaySampler* sampler() override { return sampler_.get(); }
-  bool all_have_batches() const override { return true; }
-  bool ends_with_steps() const override { return false; }
   // An update of a text model may take seconds: one per job, so that a stop request takes effect
   // soon.
   std::size_t batches_max(std::size_t) const override { return 1; }
-  // There are no agent steps; run.total_steps is spread over the updates.
-  std::int64_t StepsAt(std::uint64_t updates, std::int64_t) const override {
-    const double share =
-        double(updates) / double(std::max<std::int64_t>(1, config_.run.max_updates));
-    return std::llround(std::min(1.0, share) * config_.run.total_steps);
-  }
-  void ReportSteps(std::uint64_t updates, HeartbeatRequest* report) const override {
-    report->steps_done = StepsAt(updates, 0);
-  }
   void ReportBatches(const UpdateJob& job, const Queue& queue, Metrics* metrics) override;
   Status WriteFinalModel(Storage* run, const Module& module,
                          std::span<const float> value) const override {
-    return WriteModel(config_, run, module, value);
+    return WriteModel(config(), run, module, value);
   }
 
  private:
-  const TrainingConfig& config_;
   std::unique_ptr<ReplaySampler> sampler_;
 };
 

@@ -1,18 +1,18 @@
 // Implements batches from recorded episodes alone.
 
-#include <algorithm>
-#include <cmath>
+#include <memory>
+#include <utility>
 
-#include "learners/node/batch_source.h"
+#include "learners/node/update_batch_source.h"
 
 namespace troop {
 namespace {
 
 // Every batch is ready at once, so only the updates limit the speed.
-class OfflineBatchSource final : public BatchSource {
+class OfflineBatchSource final : public UpdateBatchSource {
  public:
   explicit OfflineBatchSource(const BatchSourceOptions& options)
-      : config_(*options.config),
+      : UpdateBatchSource(*options.config),
         member_(*options.member),
         demonstrations_(options.demonstrations) {}
 
@@ -21,27 +21,14 @@ class OfflineBatchSource final : public BatchSource {
   Status Connect(ChannelOptions) override {
     if (sampler_) return Status::Ok();
     sampler_ = MakeDemonstrationSampler(demonstrations_, nullptr,
-                                        {.rows = config_.learner.batch_size,
-                                         .seed = config_.seed,
+                                        {.rows = config().learner.batch_size,
+                                         .seed = config().seed,
                                          .learner = member_.options().index,
                                          .first = first_batch_});
     return Status::Ok();
   }
   ReplaySampler* sampler() override { return sampler_.get(); }
-  // run.max_updates ends the run; steps only follow from the updates.
-  bool all_have_batches() const override { return true; }
-  bool ends_with_steps() const override { return false; }
   std::size_t batches_max(std::size_t updater_max) const override { return updater_max; }
-  // There are no agent steps; run.total_steps (samples) is spread over the updates.
-  std::int64_t StepsAt(std::uint64_t updates, std::int64_t) const override {
-    const double share =
-        double(updates) / double(std::max<std::int64_t>(1, config_.run.max_updates));
-    return std::llround(std::min(1.0, share) * config_.run.total_steps);
-  }
-  // The coordinator ends the run by these.
-  void ReportSteps(std::uint64_t updates, HeartbeatRequest* report) const override {
-    report->steps_done = StepsAt(updates, 0);
-  }
   void ReportBatches(const UpdateJob& job, const Queue& queue, Metrics* metrics) override;
   // Agents have no files in the format of other programs.
   Status WriteFinalModel(Storage*, const Module&, std::span<const float>) const override {
@@ -49,7 +36,6 @@ class OfflineBatchSource final : public BatchSource {
   }
 
  private:
-  const TrainingConfig& config_;
   const FleetMember& member_;
   const std::shared_ptr<const Demonstrations> demonstrations_;
   std::uint64_t first_batch_ = 0;
@@ -59,7 +45,7 @@ class OfflineBatchSource final : public BatchSource {
 // A cloned policy has no values, a learned value no accuracy.
 void OfflineBatchSource::ReportBatches(const UpdateJob& job, const Queue&, Metrics* metrics) {
   metrics->Ratio("learner/demonstration_fraction", 1, job.last.rows);
-  if (config_.learner.algorithm == AlgorithmKind::kBehaviorCloning) {
+  if (config().learner.algorithm == AlgorithmKind::kBehaviorCloning) {
     metrics->Ratio("learner/accuracy", job.last.accuracy, job.last.rows);
     return;
   }
