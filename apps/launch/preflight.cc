@@ -139,6 +139,8 @@ Status CheckOwn(const Config& config) {
 // reported before a role starts.
 Status CheckDemonstrations(const Config& config) {
   if (config.learner.demonstrations.empty()) return Status::Ok();
+  // CheckMachine reports episodes that do not fit into memory.
+  if (!CheckDemonstrationMemory(config).ok()) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const EnvSpec env, TaskSpec(config));
   return LoadDemonstrations(TrainingConfigOf(config), env).status();
 }

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
+#include "core/base/counted.h"
 #include "core/base/failures.h"
 #include "core/config/enum_format.h"
 #include "envs/environment.h"
@@ -24,6 +26,7 @@
 #include "nn/models/trunk.h"
 #include "nn/optimizer.h"
 #include "paramserver/service/options_from_config.h"
+#include "replay/episodes/episode.h"
 #include "replay/service/options_from_config.h"
 
 namespace troop {
@@ -38,6 +41,20 @@ double MachineMemoryBytes() {
   double limit = 0;
   std::ifstream file("/sys/fs/cgroup/memory.max");
   return file >> limit && limit > 0 ? std::min(machine, limit) : machine;  // "max": no limit
+}
+
+// Bytes of the files of learner.demonstrations; 0 if they do not exist, which is another check's
+// error.
+double DemonstrationBytes(const Config& config) {
+  if (config.learner.demonstrations.empty()) return 0;
+  const auto files = FindEpisodeFiles(config.learner.demonstrations);
+  double bytes = 0;
+  for (const std::string& file : files.ok() ? *files : std::vector<std::string>()) {
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(file, error);
+    if (!error) bytes += double(size);
+  }
+  return bytes;
 }
 
 // Compares parameter names and shapes: equal sizes in another order are another network.
@@ -102,10 +119,11 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
     bytes.actor = 2.0 * observation * double(config.actor.envs);
   }
   // Online and target weights, gradient, optimizer and the published snapshot; activations for
-  // backward; the prefetched batches and the current one.
+  // backward; the prefetched batches and the current one; the recorded episodes.
   bytes.learner = 2 * weights + value + slots * value + value + double(learning.cache_bytes) +
                   double(learning.workspace_bytes) +
-                  batch * double(config.learner.prefetch * config.learner.batches_per_request + 1);
+                  batch * double(config.learner.prefetch * config.learner.batches_per_request + 1) +
+                  DemonstrationBytes(config);
   bytes.paramserver = 2 * value;  // the snapshot being served, and the next one being received
   if (config.learner.sync == LearnerSync::kParamServer) {
     TROOP_ASSIGN_OR_RETURN(const ShardMap map, ShardMapFor(config.paramserver, module));
@@ -264,6 +282,7 @@ Status CheckMachine(const Config& config) {
   const std::string advice = PictureAdvice(ModelSetupOf(config), needs.env);
   if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
   if (HasActors(config)) failures.Add(CheckReplayMemory(config, needs.replay_bytes));
+  failures.Add(CheckDemonstrationMemory(config));
   failures.Add(CheckEvaluationSpec(config, needs.env));
   return failures.status();
 }
@@ -288,6 +307,20 @@ Status CheckProcesses(const Config& config) {
       "processes: {} roles are separate processes, must be at most {} (pids.max of the "
       "container); use fewer roles",
       roles, most);
+}
+
+// The launcher reads the episodes, too, but only before the learners exist.
+Status CheckDemonstrationMemory(const Config& config) {
+  const bool learners_here = config.fleet.engine == LaunchEngine::kLocal &&
+                             std::ranges::count(config.fleet.external_roles, "learner") == 0;
+  const std::int64_t copies = learners_here ? std::max<std::int64_t>(1, config.fleet.learners) : 1;
+  const double bytes = DemonstrationBytes(config), most = 0.75 * MachineMemoryBytes();
+  if (double(copies) * bytes <= most) return Status::Ok();
+  return InvalidArgument(
+      "learner.demonstrations: the recorded episodes take {:.2f} GiB in the memory of each of {}, "
+      "must be at most {:.2f} GiB in total (three quarters of this machine's memory); use fewer "
+      "files, or a machine with more memory",
+      bytes / kGiB, Counted(copies, "learner"), most / kGiB);
 }
 
 Status CheckReplayMemory(const Config& config, double bytes) {
@@ -355,6 +388,12 @@ std::string DescribeEnd(const Config& config) {
     out += fmt::format(", or when an evaluation reaches {:g}", config.evaluator.stop_at_return);
   }
   return fmt::format("ends         {}\n", out);
+}
+
+// Large parts of a run's memory, which only some runs have.
+std::string MemoryParts(const Config& config) {
+  return fmt::format("{}{}", HasActors(config) ? "the full replay, " : "",
+                     config.learner.demonstrations.empty() ? "" : "the recorded episodes, ");
 }
 
 // Device of the learners, with learner.device = "auto" resolved on this machine.
@@ -431,7 +470,7 @@ Result<std::string> DescribeRun(const Config& config) {
   out += fmt::format(
       "memory       {:.1f} MiB: {}weights, optimizer, network buffers, batches; not\n"
       "             included: the program itself, 12 MiB or more per process\n",
-      total / kMiB, HasActors(config) ? "the full replay, " : "");
+      total / kMiB, MemoryParts(config));
   if (serial) return out;
   return out + (config.fleet.transport == FleetTransport::kIpc
                     ? "endpoints    in a private folder; XXXXXX is replaced at the start\n"

@@ -8,8 +8,8 @@
 
 namespace troop {
 
-// Memory in bytes of one process of each role: weights, gradients, optimizer, network buffers and
-// batches. The program itself is not included.
+// Memory in bytes of one process of each role: weights, gradients, optimizer, network buffers,
+// batches and recorded episodes. The program itself is not included.
 struct ProcessBytes {
   double actor = 0, learner = 0, paramserver = 0, evaluator = 0, inference = 0;
 };
@@ -41,6 +41,9 @@ Status RaiseOpenFiles(const Config& config);
 Status CheckProcesses(const Config& config);
 // Checks memory, GPU and environment on this machine, before any process starts.
 Status CheckMachine(const Config& config);
+// Checks the recorded episodes (learner.demonstrations), which each learner holds in memory,
+// against three quarters of this machine's memory. Errors: kInvalidArgument.
+Status CheckDemonstrationMemory(const Config& config);
 // Checks a replay that needs `bytes` when full against the memory limit. Errors: kInvalidArgument.
 Status CheckReplayMemory(const Config& config, double bytes);
 // Text for --dry-run: topology, endpoints and predicted memory.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "core/base/counted.h"
@@ -34,11 +35,13 @@ Status CheckValues(const char* what, const Buffer& values) {
   return Status::Ok();
 }
 
-// Maps a file, so that its pages are read from the disk when they are used.
-Result<Buffer> MapFile(const std::string& file) {
+// Reads a file into memory. It is not mapped: an access to a mapped file that another program has
+// truncated ends the process.
+Result<Buffer> ReadWhole(const std::string& file) {
   const std::filesystem::path path(file);
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(path.parent_path().string()));
-  return folder->Map(path.filename().string());
+  // CheckMachine has compared the size of the whole dataset with the machine's memory.
+  return folder->Read(path.filename().string(), std::numeric_limits<std::size_t>::max());
 }
 
 }  // namespace
@@ -59,7 +62,7 @@ Result<std::unique_ptr<Demonstrations>> Demonstrations::Load(const std::string& 
 
 // A torn record at the end is normal after a kill, so it is only logged.
 Status Demonstrations::Add(const std::string& file) {
-  TROOP_ASSIGN_OR_RETURN(Buffer bytes, MapFile(file));
+  TROOP_ASSIGN_OR_RETURN(Buffer bytes, ReadWhole(file));
   EpisodeReader reader(std::move(bytes));
   for (std::int64_t number = 0;; ++number) {
     TROOP_ASSIGN_OR_RETURN(std::optional<Episode> episode, reader.Next());

@@ -16,7 +16,8 @@ namespace troop {
 
 // A dataset of recorded episodes as transitions (learner.demonstrations): each step of each episode
 // is one, with the rewards of up to n_step steps and the stacked frames that an actor's items would
-// have. Immutable after Load; the frames stay in the mapped files.
+// have. Immutable after Load, which copies the files into memory: later changes of them have no
+// effect.
 class Demonstrations {
  public:
   struct Options {

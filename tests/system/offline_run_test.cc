@@ -109,6 +109,15 @@ TEST_F(OfflineRunTest, LearnerThatDiesIsRestarted) {
   EXPECT_GT(FinalReturn(), 300);
 }
 
+// An access to a mapped page beyond the new end of the file would end the learner with SIGBUS.
+TEST_F(OfflineRunTest, LearnerOutlivesTruncationOfItsFile) {
+  const auto troop = Train(CloneWords({"run.max_updates=10000"}));
+  ASSERT_TRUE(AwaitCheckpoint()) << LauncherLog();
+  std::filesystem::resize_file(dataset(), 0);
+  ExpectDone(troop.get(), 10000 * 64);
+  EXPECT_GT(FinalReturn(), 300);
+}
+
 // Equal seeds give equal bytes, also if the run ends early and is resumed.
 TEST_F(OfflineRunTest, SerialRunIsReproducibleAlsoIfResumed) {
   std::vector<std::string> serial = {"fleet.mode=serial", "evaluator.every_s=3600",
@@ -141,6 +150,9 @@ TEST_F(OfflineRunTest, BadDatasetsAndKeysAreRefused) {
   ExpectRefused(CloneWords({"run.max_updates=0"}), "run.max_updates");
   ExpectRefused(CloneWords({"learner.demonstrations=" + folder() + "/none"}), "none");
   ExpectRefused(CloneWords({"env.id=Acrobot-v1"}), "use episodes of this environment");
+  // A sparse file: its size is refused before it is read.
+  std::filesystem::resize_file(dataset(), std::uintmax_t{8} << 40);
+  ExpectRefused(CloneWords({}), "take 8192.");
 }
 
 }  // namespace

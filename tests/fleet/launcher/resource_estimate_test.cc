@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+
+#include "tests/core/temp_folder.h"
 
 namespace troop {
 namespace {
@@ -65,6 +68,31 @@ TEST(MachineTest, OfflineRunHasNoReplay) {
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(text->find("replay"), std::string::npos) << *text;
   EXPECT_EQ(text->find("actor"), std::string::npos) << *text;
+}
+
+// Each learner has a copy of all files of the dataset in memory, and no other role has one.
+TEST(MachineTest, LearnersHoldRecordedEpisodes) {
+  const TempFolder folder;
+  Config config = PoleConfig();
+  const ProcessBytes without = EstimateResources(config)->processes;
+  const std::string a = folder.path() + "/a.episodes", b = folder.path() + "/b.episodes";
+  for (const std::string& path : {a, b}) std::ofstream(path) << "";
+  std::filesystem::resize_file(a, 3'000'000);
+  std::filesystem::resize_file(b, 500);
+  config.learner.demonstrations = folder.path();
+  const ProcessBytes with = EstimateResources(config)->processes;
+  EXPECT_EQ(with.learner - without.learner, 3'000'500);
+  EXPECT_EQ(with.actor, without.actor);
+  EXPECT_EQ(with.evaluator, without.evaluator);
+  EXPECT_NE(DescribeRun(config)->find("the recorded episodes"), std::string::npos);
+  EXPECT_TRUE(CheckMachine(config).ok());
+  // A sparse file of 8 TiB, which nothing may try to read.
+  std::filesystem::resize_file(b, std::uintmax_t{8} << 40);
+  const Status refused = CheckMachine(config);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("take 8192.00 GiB in the memory of each of 1 learner"),
+            std::string::npos)
+      << refused.message();
 }
 
 // The endpoints were those of a temporary folder that was deleted again.

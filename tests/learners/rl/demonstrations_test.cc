@@ -137,6 +137,28 @@ TEST_F(DemonstrationsTest, TornEndIsLeftOutAndLogged) {
   EXPECT_NE(Load().status().message().find("no complete episode"), std::string::npos);
 }
 
+// The bytes of a loaded dataset do not depend on its files, which other programs may truncate,
+// overwrite or remove.
+TEST_F(DemonstrationsTest, ChangesOfFilesHaveNoEffect) {
+  const std::string path = folder_.path() + "/a.episodes";
+  const std::vector<int> steps = {2000, 2000};
+  WriteFile(path, {Numbered(0, 2000, true), Numbered(1, 2000, false)});
+  const auto dataset = *Load(3, 2);
+  const auto check = [&] {
+    SampleBatch batch = dataset->Prepare(1);
+    for (int i = 0; i < 4000; ++i) {
+      dataset->Fill(i, 0, &batch);
+      ASSERT_EQ(CheckRow(batch, 0, 3, 2, steps), (std::pair{i / 2000, i % 2000}));
+    }
+  };
+  std::filesystem::resize_file(path, 0);
+  check();
+  std::filesystem::resize_file(path, 1 << 20);  // zeros
+  check();
+  std::filesystem::remove(path);
+  check();
+}
+
 TEST_F(DemonstrationsTest, RefusesWhatDoesNotFitTheEnvironment) {
   const auto expect = [](const Status& status, Code code, const std::string& part) {
     EXPECT_EQ(status.code(), code) << status.ToString();
