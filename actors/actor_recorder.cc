@@ -31,7 +31,13 @@ void ActorRecorder::Append(std::size_t i, const TrajectoryBuilder::Step& step) {
   const bool ends = step.terminated || step.truncated;
   const std::size_t bytes = step.observation.size() + step.action.size() + sizeof(float) +
                             (ends ? step.final_observation.size() : 0);
-  if (open_bytes_ + bytes > bytes_max_) return Drop(i);
+  if (open_bytes_ + bytes > bytes_max_) {
+    if (error_.ok()) {
+      error_ = ResourceExhausted(
+          "the episodes in progress exceed the limit of recorded episodes, {} bytes", bytes_max_);
+    }
+    return Drop(i);
+  }
   // The weights may change during an episode; those of its first step name it.
   if (open.rewards.empty()) open.policy_updates = UpdatesOf(step.policy_version);
   open.observations.insert(open.observations.end(), step.observation.begin(),
@@ -63,7 +69,7 @@ void ActorRecorder::Close(Open* open) {
   open->rewards.clear();
 }
 
-// The first failure is logged; the metric counts all.
+// The metric counts all failures; the first one is kept.
 void ActorRecorder::Write(Open* open, const TrajectoryBuilder::Step& last) {
   const Status written = writer_->Append(
       {.env = env_.id,
@@ -84,14 +90,17 @@ void ActorRecorder::Write(Open* open, const TrajectoryBuilder::Step& last) {
   // The memory is free again, whether or not the disk took the episode.
   Close(open);
   if (written.ok()) return;
-  if (unrecorded_++ == 0) {
-    LogWarning("an episode was not recorded: {}; actor/unrecorded_episodes counts all",
-               written.message());
-  }
+  ++unrecorded_;
+  if (error_.ok()) error_ = written;
 }
 
 // Totals of this process; those of earlier incarnations are added by the coordinator.
-void ActorRecorder::Report(Metrics* metrics) const {
+void ActorRecorder::Report(Metrics* metrics) {
+  if (!error_.ok() && !logged_) {
+    logged_ = true;
+    LogWarning("an episode was not recorded: {}; actor/unrecorded_episodes counts all",
+               error_.message());
+  }
   const auto count = [metrics](const char* name, double value) {
     metrics->Gauge(name, value, MetricKind::kCounter);
   };

@@ -13,9 +13,9 @@
 
 namespace troop {
 
-// Collects the steps of N environments into episodes, and writes the complete ones to a folder
-// (replay/episodes). Owner: one thread; blocks on the disk at the end of an episode, without
-// waiting for it to be durable.
+// Collects the steps of N environments, of an actor or an evaluation, into episodes, and writes the
+// complete ones to a folder (replay/episodes). Owner: one thread; blocks on the disk at the end of
+// an episode, without waiting for it to be durable.
 //
 // Not recorded, but counted: episodes with a step that the agent did not make or that was invalid,
 // those that would take the memory of all open episodes beyond bytes_max, and those that the disk
@@ -45,8 +45,12 @@ class ActorRecorder {
   void Drop(std::size_t i);
 
   // Sets the metrics actor/recorded_episodes, actor/unrecorded_episodes,
-  // actor/recorded_bytes (on disk) and actor/recorded_bytes_removed.
-  void Report(Metrics* metrics) const;
+  // actor/recorded_bytes (on disk) and actor/recorded_bytes_removed. Logs error() once.
+  void Report(Metrics* metrics);
+
+  // Why the first episode was not written that the disk or bytes_max refused; ok: none was.
+  const Status& error() const { return error_; }
+  const EpisodeWriter& writer() const { return *writer_; }
 
  private:
   struct Open {
@@ -69,6 +73,8 @@ class ActorRecorder {
   std::vector<Open> open_;       // [N]
   std::size_t open_bytes_ = 0;   // of all open episodes
   std::int64_t unrecorded_ = 0;  // episodes that were not written
+  Status error_;
+  bool logged_ = false;
 };
 
 }  // namespace troop

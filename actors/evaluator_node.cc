@@ -95,8 +95,44 @@ Result<std::unique_ptr<EpisodeEvaluator>> EpisodeEvaluator::Make(
   if (options.video) {
     e->frames_.emplace(config.evaluator.video_episodes, config.evaluator.video_frames_max);
   }
+  if (options.record) {
+    e->seed_ = seed;
+    TROOP_RETURN_IF_ERROR(e->MakeRecorder(config, *options.record));
+  }
   TROOP_RETURN_IF_ERROR(e->runner_->policy().SetWeights(options.version, weights));
   return e;
+}
+
+// config: with the environment of evaluation episodes as `env`.
+Status EpisodeEvaluator::MakeRecorder(const ActingConfig& config, const Options::Record& record) {
+  agent_steps_ = record.agent_steps;
+  TROOP_ASSIGN_OR_RETURN(recorder_,
+                         ActorRecorder::Make(runner_->spec(), runner_->size(), record.writer,
+                                             {.reward_scale = config.env.reward_scale,
+                                              .observation_clip = config.env.observation_clip}));
+  return Status::Ok();
+}
+
+// Evaluations explore by ε alone, also with continuous actions.
+void EpisodeEvaluator::BeginRecording(std::size_t i) {
+  recorder_->Begin(i, {.seed = seed_(i, runner_->episode(i)),
+                       .exploration = epsilon_,
+                       .agent_steps = agent_steps_});
+}
+
+// The last step of environment i.
+void EpisodeEvaluator::Record(std::size_t i) {
+  const EnvRunner::One& one = runner_->one(i);
+  if (!one.good) return recorder_->Drop(i);
+  const PolicyOutput& output = runner_->output();
+  const std::size_t bytes = output.action.bytes().size() / runner_->size();
+  recorder_->Append(i, {.observation = runner_->acted_on(i),
+                        .action = output.action.bytes().subspan(i * bytes, bytes),
+                        .reward = one.reward,
+                        .terminated = one.terminated,
+                        .truncated = one.truncated,
+                        .final_observation = runner_->final_observation(i),
+                        .policy_version = output.version});
 }
 
 // Returns kWaiting if an environment is slow, and kBusy after `steps` vector steps.
@@ -125,6 +161,8 @@ void EpisodeEvaluator::Act() {
                 .step = runner_->step(i),
                 .epsilon = epsilon_};
     if (keys_[i].step == 0) return_[i] = 0;
+    // An environment whose share is complete plays on, but only for the others.
+    if (recorder_ && keys_[i].step == 0 && left_[i] > 0) BeginRecording(i);
     lengths_under_way_[i] = double(keys_[i].step + 1);
   }
   runner_->Act(keys_);
@@ -135,6 +173,7 @@ void EpisodeEvaluator::Count() {
   for (std::size_t i = 0; i < left_.size(); ++i) {
     const EnvRunner::One& one = runner_->one(i);
     if (i == 0 && frames_ && (one.ended() || !one.good)) frames_->EndEpisode();
+    if (recorder_) Record(i);
     return_[i] += one.reward;
     if (!one.good || !one.ended() || left_[i] == 0) continue;
     --left_[i];

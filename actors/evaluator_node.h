@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "actors/acting_config.h"
 #include "actors/acting_context.h"
+#include "actors/actor_recorder.h"
 #include "actors/best_offer.h"
 #include "actors/env_runner.h"
 #include "actors/video/episode_frames.h"
@@ -32,6 +34,13 @@ class EpisodeEvaluator final : public Evaluator {
     std::uint64_t version = 0;  // of the weights
     bool wait = false;          // block on slow environments (EnvOptions)
     bool video = false;         // record the pictures of environment 0 (EpisodeFrames)
+    // Writes each episode that counts (ActorRecorder); an episode that cannot be written ends the
+    // evaluation with an error.
+    struct Record {
+      EpisodeWriter::Options writer;
+      std::int64_t agent_steps = 0;  // that the weights had been trained for
+    };
+    std::optional<Record> record = std::nullopt;
     std::function<Status(Time)> while_starting;  // as in EnvOptions
   };
   // `before`: a previous evaluation of the same config, whose environments are reused; nullptr: new
@@ -41,7 +50,9 @@ class EpisodeEvaluator final : public Evaluator {
       std::unique_ptr<EpisodeEvaluator> before = nullptr);
   State Advance(int steps) override;  // in vector steps; waits for environments
   int fd() const override { return runner_->fd(); }
-  const Status& error() const override { return runner_->status(); }
+  const Status& error() const override {
+    return recorder_ && !recorder_->error().ok() ? recorder_->error() : runner_->status();
+  }
   EvaluationReport Report() const override;
   std::int64_t nonfinite_values() const override {
     return runner_->nonfinite_values() - bad_numbers_before_;
@@ -53,9 +64,14 @@ class EpisodeEvaluator final : public Evaluator {
   }
   std::span<const double> returns() const { return returns_; }
   const VectorEnv& envs() const { return runner_->envs(); }  // for rendering
+  // REQUIRES: Options::record.
+  const EpisodeWriter& recorded() const { return recorder_->writer(); }
 
  private:
   EpisodeEvaluator() = default;
+  Status MakeRecorder(const ActingConfig& config, const Options::Record& record);
+  void BeginRecording(std::size_t i);
+  void Record(std::size_t i);
   void Act();
   void Count();
 
@@ -70,6 +86,10 @@ class EpisodeEvaluator final : public Evaluator {
   std::int64_t open_ = 0;                  // episodes that are not completed
   std::int64_t bad_numbers_before_ = 0, faults_before_ = 0;
   std::optional<EpisodeFrames> frames_;  // with Options::video
+  // Recording; nullptr without Options::record.
+  std::unique_ptr<ActorRecorder> recorder_;
+  std::int64_t agent_steps_ = 0;
+  std::function<std::uint64_t(std::size_t i, std::uint64_t episode)> seed_;
 };
 
 // The evaluator role: every `every_s` seconds it pulls the newest weights and plays `episodes`

@@ -24,6 +24,7 @@
 #include "fleet/run/task_info.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised/text_evaluator.h"
+#include "replay/episodes/episode.h"
 
 namespace troop {
 namespace {
@@ -56,15 +57,40 @@ int ReportError(const Status& status) {
 
 constexpr std::uint64_t kEvalRound = (std::uint64_t{1} << 43) + 1;  // its seeds are used by no run
 
-// Starts an evaluation like the final one of a run, but with other seeds.
+// Limit of all episodes of --record together, so that a mistake in --episodes does not fill the
+// disk.
+constexpr std::size_t kRecordBytesMax = 16 * kEpisodeBytesMax;
+
+// Starts an evaluation like the final one of a run, but with other seeds. record: for its episodes;
+// nullptr: they are not recorded.
 Result<std::unique_ptr<EpisodeEvaluator>> Begin(const LoadedCheckpoint& loaded,
-                                                std::int64_t episodes) {
-  return EpisodeEvaluator::Make(ActingConfigOf(loaded.config),
-                                {.episodes = episodes,
-                                 .round = kEvalRound,
-                                 .version = std::uint64_t(loaded.state.updates),
-                                 .wait = true},
-                                loaded.weights());
+                                                std::int64_t episodes, Storage* record) {
+  EpisodeEvaluator::Options options{.episodes = episodes,
+                                    .round = kEvalRound,
+                                    .version = std::uint64_t(loaded.state.updates),
+                                    .wait = true};
+  if (record != nullptr) {
+    options.record = {.writer = {.storage = record,
+                                 .folder = "",
+                                 .name = "evaluation",
+                                 .bytes_max = kRecordBytesMax},
+                      .agent_steps = loaded.state.steps};
+  }
+  return EpisodeEvaluator::Make(ActingConfigOf(loaded.config), options, loaded.weights());
+}
+
+// Opens the folder of --record, where readers (FindEpisodeFiles) must find these episodes and no
+// others; nullptr without --record.
+Result<std::unique_ptr<Storage>> OpenRecord(const std::string& path) {
+  if (path.empty()) return std::unique_ptr<Storage>();
+  std::error_code error;
+  if (FindEpisodeFiles(path).ok() || fs::exists(fs::path(path) / kEpisodeFolder, error)) {
+    return AlreadyExists("--record: {} has recorded episodes or is a file; give a new folder",
+                         path);
+  }
+  Result<std::unique_ptr<Storage>> folder = MakeDiskStorage(path);
+  if (!folder.ok()) return folder.status().WithContext("--record");
+  return folder;
 }
 
 // A GIF stores the delay between frames in 16 bits, in units of 0.01 s.
@@ -161,6 +187,42 @@ void AddEpisodeFlags(CLI::App* command, EvalOptions* options, const char* episod
   command->add_option("--seed", options->seed, "seed of the episodes (default: seed of the run)");
 }
 
+// Prints the result, as text or as one line of JSON. recorded: nullptr without --record.
+void PrintReport(const LoadedCheckpoint& loaded, const EvaluationReport& r,
+                 const EvalOptions& options, const EpisodeWriter* recorded) {
+  if (recorded != nullptr && recorded->bytes_removed() > 0) {
+    fmt::print(stderr,
+               "troop: {} bytes of the oldest episodes were deleted, as only {} bytes are kept; "
+               "use fewer --episodes\n",
+               recorded->bytes_removed(), kRecordBytesMax);
+  }
+  if (options.json) {
+    JsonObject out;
+    out.Add("checkpoint", loaded.path)
+        .Add("env", EvaluatedId(loaded))
+        .Add("episodes", r.episodes)
+        .Add("epsilon", loaded.config.evaluator.epsilon)
+        .Add("return_mean", r.return_mean)
+        .Add("return_std", r.return_std)
+        .Add("return_min", r.return_min)
+        .Add("return_max", r.return_max)
+        .Add("length_mean", r.length_mean);
+    if (recorded != nullptr) {
+      out.Add("record", options.record).Add("recorded_episodes", recorded->episodes());
+    }
+    fmt::print("{}\n", out.str());
+    return;
+  }
+  fmt::print("{} with {} ({}, {}), ε = {}\n", EvaluatedId(loaded), loaded.path,
+             Counted(std::int64_t(loaded.state.updates), "update"),
+             Counted(loaded.state.steps, IsOffline(loaded.config) ? "sample" : "agent step"),
+             loaded.config.evaluator.epsilon);
+  fmt::print("return {}, length {:.1f}\n", ReturnText(r), r.length_mean);
+  if (recorded != nullptr) {
+    fmt::print("recorded {} in {}\n", Counted(recorded->episodes(), "episode"), options.record);
+  }
+}
+
 }  // namespace
 
 // Supervised runs are evaluated on reviews, all others on episodes.
@@ -168,37 +230,26 @@ int Evaluate(const EvalOptions& options) {
   if (const Status able = CheckOptions(options); !able.ok()) return ReportError(able);
   const Result<LoadedCheckpoint> loaded = Load(options);
   if (!loaded.ok()) return ReportError(loaded.status());
-  if (IsSupervised(loaded->config)) return EvaluateReviews(*loaded, options);
+  if (IsSupervised(loaded->config)) {
+    if (options.record.empty()) return EvaluateReviews(*loaded, options);
+    return ReportError(
+        InvalidArgument("--record: {}: a text model has no episodes to record", loaded->path));
+  }
   const std::int64_t episodes = options.episodes.value_or(100);
   if (episodes < 1)
     return ReportError(InvalidArgument("--episodes is {}, must be at least 1", episodes));
-  Result<std::unique_ptr<EpisodeEvaluator>> evaluation = Begin(*loaded, episodes);
+  const Result<std::unique_ptr<Storage>> record = OpenRecord(options.record);
+  if (!record.ok()) return ReportError(record.status());
+  Result<std::unique_ptr<EpisodeEvaluator>> evaluation = Begin(*loaded, episodes, record->get());
   if (!evaluation.ok()) return ReportError(evaluation.status());
   PhaseProgress progress("evaluating", "episodes", episodes);
   while ((*evaluation)->Advance(100) != EpisodeEvaluator::State::kOver) {
     progress.Show(std::int64_t((*evaluation)->returns().size()));
   }
-  if (!(*evaluation)->error().ok()) return ReportError((*evaluation)->error());
-  const EvaluationReport r = (*evaluation)->Report();
-  if (options.json) {
-    fmt::print("{}\n", JsonObject()
-                           .Add("checkpoint", loaded->path)
-                           .Add("env", EvaluatedId(*loaded))
-                           .Add("episodes", r.episodes)
-                           .Add("epsilon", loaded->config.evaluator.epsilon)
-                           .Add("return_mean", r.return_mean)
-                           .Add("return_std", r.return_std)
-                           .Add("return_min", r.return_min)
-                           .Add("return_max", r.return_max)
-                           .Add("length_mean", r.length_mean)
-                           .str());
-    return kExitOk;
-  }
-  fmt::print("{} with {} ({}, {}), ε = {}\n", EvaluatedId(*loaded), loaded->path,
-             Counted(std::int64_t(loaded->state.updates), "update"),
-             Counted(loaded->state.steps, IsOffline(loaded->config) ? "sample" : "agent step"),
-             loaded->config.evaluator.epsilon);
-  fmt::print("return {}, length {:.1f}\n", ReturnText(r), r.length_mean);
+  const Status& failure = (*evaluation)->error();
+  if (!failure.ok()) return ReportError(failure);
+  const EpisodeWriter* const recorded = *record ? &(*evaluation)->recorded() : nullptr;
+  PrintReport(*loaded, (*evaluation)->Report(), options, recorded);
   return kExitOk;
 }
 
@@ -215,7 +266,7 @@ int Play(const EvalOptions& options) {
   // One environment, so that its episodes are rendered one after another.
   loaded->config.evaluator.envs = 1;
   Result<std::unique_ptr<EpisodeEvaluator>> evaluation =
-      Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)));
+      Begin(*loaded, std::max<std::int64_t>(1, options.episodes.value_or(1)), nullptr);
   if (!evaluation.ok()) return ReportError(evaluation.status());
   const bool to_file = !options.gif.empty() || !options.png.empty();
   // Escape codes and half blocks are only for a terminal; a pipe gets the result line alone.
@@ -265,6 +316,7 @@ void RegisterEval(CLI::App& app, ChosenCommand* chosen) {
   AddEpisodeFlags(eval, options.get(),
                   "number of episodes (100), or for a text model of reviews (all test reviews)");
   eval->add_flag("--json", options->json, "print one line of JSON");
+  eval->add_option("--record", options->record, "write the episodes to this new folder");
   eval->callback([options, chosen] { *chosen = [options] { return Evaluate(*options); }; });
 }
 

@@ -152,9 +152,9 @@ TrajectoryBuilder::Step StepOf(const std::vector<float>& values, std::size_t t, 
 const EnvSpec kTiny{.id = "Tiny", .observation = {DType::kF32, {1}}, .action = {.count = 2}};
 const std::vector<float> kValues = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 
-double MetricOf(const ActorRecorder& recorder, const char* name) {
+double MetricOf(ActorRecorder* recorder, const char* name) {
   Metrics metrics;
-  recorder.Report(&metrics);
+  recorder->Report(&metrics);
   return metrics.Get(name);
 }
 
@@ -175,8 +175,8 @@ TEST(ActorRecorderTest, RecordsOnlyCompleteEpisodes) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].seed, 3u);
   EXPECT_EQ(found[0].steps, 1);
-  EXPECT_EQ(MetricOf(*recorder, "actor/recorded_episodes"), 1);
-  EXPECT_EQ(MetricOf(*recorder, "actor/unrecorded_episodes"), 2);
+  EXPECT_EQ(MetricOf(recorder.get(), "actor/recorded_episodes"), 1);
+  EXPECT_EQ(MetricOf(recorder.get(), "actor/unrecorded_episodes"), 2);
 }
 
 TEST(ActorRecorderTest, BoundsMemoryOfOpenEpisodes) {
@@ -187,9 +187,9 @@ TEST(ActorRecorderTest, BoundsMemoryOfOpenEpisodes) {
   recorder->Begin(1, {});
   // 12 bytes a step: the long episode is dropped at its 83rd, the short one is recorded.
   for (int i = 0; i < 200; ++i) recorder->Append(0, StepOf(kValues, 0, false));
-  EXPECT_EQ(MetricOf(*recorder, "actor/unrecorded_episodes"), 1);
+  EXPECT_EQ(MetricOf(recorder.get(), "actor/unrecorded_episodes"), 1);
   recorder->Append(1, StepOf(kValues, 0, true));
-  EXPECT_EQ(MetricOf(*recorder, "actor/recorded_episodes"), 1);
+  EXPECT_EQ(MetricOf(recorder.get(), "actor/recorded_episodes"), 1);
 }
 
 TEST(ActorRecorderTest, FullDiskDoesNotEndRun) {
@@ -201,7 +201,7 @@ TEST(ActorRecorderTest, FullDiskDoesNotEndRun) {
     recorder->Begin(0, {});
     recorder->Append(0, StepOf(kValues, 0, true));
   }
-  EXPECT_EQ(MetricOf(*recorder, "actor/unrecorded_episodes"), 3);
+  EXPECT_EQ(MetricOf(recorder.get(), "actor/unrecorded_episodes"), 3);
   EXPECT_NE(log.text().find("the disk is full"), std::string::npos);
   EXPECT_EQ(log.text().find("the disk is full"), log.text().rfind("the disk is full"));
   storage.Repair();

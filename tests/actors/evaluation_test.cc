@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "actors/evaluator_node.h"
 #include "core/base/failpoint.h"
 #include "core/base/philox.h"
+#include "core/storage/memory_storage.h"
 #include "nn/models/model.h"
 #include "paramserver/weights/weights_server.h"
+#include "replay/episodes/episode.h"
 #include "tests/testing/coordinator_fake.h"
 
 namespace troop {
@@ -237,6 +240,117 @@ TEST(EvaluationTest, RecordsPicturesOfFirstEpisode) {
   EXPECT_GE(steps, 2 * (*evaluation)->Report().return_min);
   EXPECT_LE(steps, 2 * (*evaluation)->Report().return_max);
   EXPECT_TRUE(Played(config, 2, 5, 64)->TakeFrames().empty());
+}
+
+// ---- Recorded evaluations ----
+
+// torn: a file may end with a part of a record.
+std::vector<Episode> EpisodesOf(Storage* storage, bool torn = false) {
+  std::vector<Episode> found;
+  const auto names = storage->List("");
+  for (const std::string& name : *names) {
+    EpisodeReader reader(*storage->Read(name, 1 << 30));
+    while (true) {
+      auto next = reader.Next();
+      EXPECT_TRUE(next.ok()) << next.status().ToString();
+      if (!next.ok() || !next->has_value()) break;
+      found.push_back(std::move(**next));
+    }
+    EXPECT_TRUE(torn || reader.torn_bytes() == 0);
+  }
+  return found;
+}
+
+// Plays recorded actions from the recorded seed, and compares all that the environment returns.
+void ExpectReplays(const EnvConfig& config, const Episode& e) {
+  const auto env = *MakeEnvironment(config.id, EnvOptionsFor(config, true));
+  const std::size_t frame = e.observation.bytes(), action = e.action.tensor().bytes();
+  std::vector<std::byte> seen(frame);
+  env->Reset(e.seed.value(), seen);
+  for (std::int64_t t = 0;; ++t) {
+    ASSERT_TRUE(
+        std::ranges::equal(seen, e.observations.bytes().subspan(std::size_t(t) * frame, frame)))
+        << "frame " << t;
+    if (t == e.steps) break;
+    const StepResult step =
+        env->Step(e.actions.bytes().subspan(std::size_t(t) * action, action), seen);
+    // Scaled by a power of two: exact.
+    ASSERT_EQ(float(config.reward_scale) * step.reward, e.rewards.as<float>()[std::size_t(t)]);
+    ASSERT_EQ(step.terminated, e.terminated && t + 1 == e.steps) << "step " << t;
+  }
+}
+
+Result<std::unique_ptr<EpisodeEvaluator>> Recording(const ActingConfig& config, Storage* storage,
+                                                    std::int64_t episodes) {
+  return EpisodeEvaluator::Make(
+      config,
+      {.episodes = episodes,
+       .round = 9,
+       .version = 5,
+       .record =
+           EpisodeEvaluator::Options::Record{
+               .writer = {.storage = storage, .folder = "", .name = "evaluation"},
+               .agent_steps = 1234}},
+      Weights(config));
+}
+
+// Also where environments play on after their share, and episodes with bad rewards are replaced.
+TEST(EvaluationTest, RecordsEpisodesThatCount) {
+  for (const char* id : {"CartPole-v1", "Pendulum-v1"}) {
+    for (const bool bad : {false, true}) {
+      ActingConfig config = CartPole();
+      config.env.id = id;
+      config.env.max_episode_steps = 60;
+      config.env.reward_scale = 0.5;
+      config.evaluator.epsilon = 0.25;
+      if (config.env.id == "Pendulum-v1") config.model.algorithm = AlgorithmKind::kDpg;
+      MemoryStorage storage;
+      const std::optional<Armed> armed =
+          bad ? std::optional<Armed>(std::in_place, "evaluator.reward:20") : std::nullopt;
+      const auto made = Recording(config, &storage, 10);
+      ASSERT_TRUE(made.ok()) << made.status().ToString();
+      while ((*made)->Advance(64) != Evaluator::State::kOver) {
+      }
+      ASSERT_TRUE((*made)->error().ok()) << (*made)->error().ToString();
+      EXPECT_EQ((*made)->nonfinite_values(), bad ? 1 : 0);
+      const std::vector<Episode> episodes = EpisodesOf(&storage);
+      ASSERT_EQ(episodes.size(), 10u) << id;
+      EXPECT_EQ((*made)->recorded().episodes(), 10);
+      std::vector<double> returns((*made)->returns().begin(), (*made)->returns().end()), found;
+      std::set<std::uint64_t> seeds;
+      for (const Episode& e : episodes) {
+        ExpectReplays(config.env, e);
+        double sum = 0;
+        for (const float reward : e.rewards.as<float>()) sum += double(reward);
+        found.push_back(sum);
+        seeds.insert(e.seed.value());
+        EXPECT_EQ(e.env, id);
+        EXPECT_EQ(e.policy_updates, 5u);
+        EXPECT_EQ(e.agent_steps, 1234);
+        EXPECT_EQ(e.exploration, 0.25);
+        EXPECT_EQ(e.reward_scale, 0.5);
+      }
+      EXPECT_EQ(seeds.size(), 10u);
+      EXPECT_EQ(found, returns) << id;
+    }
+  }
+}
+
+TEST(EvaluationTest, FailedRecordingEndsEvaluation) {
+  MemoryStorage storage;
+  const auto made = Recording(CartPole(), &storage, 50);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  while ((*made)->returns().size() < 10) (*made)->Advance(1);
+  const std::size_t before = EpisodesOf(&storage).size();
+  EXPECT_GE(before, 10u);
+  storage.FailFrom(storage.changes(), ResourceExhausted("the disk is full"));
+  while ((*made)->Advance(64) != Evaluator::State::kOver) {
+  }
+  EXPECT_EQ((*made)->error().code(), Code::kResourceExhausted);
+  EXPECT_EQ((*made)->error().message(), "the disk is full");
+  EXPECT_LT((*made)->returns().size(), 50u);
+  storage.Repair();
+  EXPECT_EQ(EpisodesOf(&storage, /*torn=*/true).size(), before);
 }
 
 }  // namespace

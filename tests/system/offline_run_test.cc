@@ -155,5 +155,72 @@ TEST_F(OfflineRunTest, BadDatasetsAndKeysAreRefused) {
   ExpectRefused(CloneWords({}), "take 8192.");
 }
 
+// ---- troop eval --record ----
+
+std::vector<Episode> EpisodesIn(const std::string& folder) {
+  std::vector<Episode> found;
+  const auto files = FindEpisodeFiles(folder);
+  EXPECT_TRUE(files.ok()) << files.status().ToString();
+  for (const std::string& file : *files) {
+    EpisodeReader reader(Buffer::Copy(FileText(file)));
+    for (auto next = reader.Next(); next.ok() && next->has_value(); next = reader.Next()) {
+      found.push_back(std::move(**next));
+    }
+    EXPECT_EQ(reader.torn_bytes(), 0u);
+  }
+  return found;
+}
+
+// A clone is evaluated, its recorded episodes return the same rewards in the environment, and
+// another run clones it from them.
+TEST_F(OfflineRunTest, RecordedEvaluationCanBeReplayedAndCloned) {
+  ExpectDone(Train(CloneWords({})).get(), 600 * 64);
+  const std::string record = folder() + "/new/record";
+  const auto eval = Start({"eval", run(), "--episodes", "10", "--record", record, "--json"});
+  ASSERT_EQ(eval->Wait(), 0) << eval->output();
+  const Result<JsonValue> report = ParseJson(eval->output());
+  ASSERT_TRUE(report.ok()) << eval->output();
+  EXPECT_EQ(*report->Integer("recorded_episodes"), 10);
+  EXPECT_EQ(*report->String("record"), record);
+  const std::vector<Episode> episodes = EpisodesIn(record);
+  ASSERT_EQ(episodes.size(), 10u);
+  double sum = 0;
+  for (const Episode& e : episodes) {
+    const auto env = *MakeEnvironment("CartPole-v1", {});
+    std::vector<float> seen(4);
+    const auto bytes = std::as_writable_bytes(std::span(seen));
+    env->Reset(e.seed.value(), bytes);
+    for (std::size_t t = 0; t < std::size_t(e.steps); ++t) {
+      ASSERT_TRUE(std::ranges::equal(seen, e.observations.as<float>().subspan(4 * t, 4)));
+      const StepResult step = env->Step(e.actions.bytes().subspan(4 * t, 4), bytes);
+      ASSERT_EQ(step.reward, e.rewards.as<float>()[t]);
+      sum += double(step.reward);
+    }
+    EXPECT_EQ(e.policy_updates, 600u);
+    EXPECT_EQ(e.exploration, report->Find("epsilon")->number);
+  }
+  EXPECT_NEAR(sum / 10, report->Find("return_mean")->number, 1e-9);
+  ExpectDone(Train(CloneWords({"name=second", "learner.demonstrations=" + record})).get(), 600 * 64,
+             "second");
+  EXPECT_GT(Json(run("second") + "/result.json").Find("final_return_mean")->number, 300);
+}
+
+TEST_F(OfflineRunTest, RecordNeedsNewFolder) {
+  ExpectDone(Train(CloneWords({"run.max_updates=20"})).get(), 20 * 64);
+  const auto expect = [&](const std::string& path, int code, const std::string& part) {
+    const auto eval = Start({"eval", run(), "--episodes", "2", "--record", path});
+    EXPECT_EQ(eval->Wait(), code) << eval->output();
+    const std::string output = eval->output();
+    EXPECT_NE(output.find(part), std::string::npos) << output;
+    const bool one_line = std::ranges::count(output, '\n') == 1;
+    EXPECT_TRUE(code == 0 || one_line) << output;
+  };
+  expect(folder() + "/record", 0, "recorded 2 episodes in " + folder() + "/record");
+  expect(folder() + "/record", 3, "has recorded episodes or is a file; give a new folder");
+  expect(dataset(), 3, "give a new folder");
+  expect("/proc/none", 2, "troop: --record: ");
+  EXPECT_EQ(EpisodesIn(folder() + "/record").size(), 2u);
+}
+
 }  // namespace
 }  // namespace troop

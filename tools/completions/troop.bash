@@ -79,7 +79,7 @@ _troop() {
     scale) flags='--help' ;;
     status) flags='--json --key --help' ;;
     doctor) flags='--coordinator --key --insecure --help' ;;
-    eval) flags='--best --episodes --epsilon --seed --json --help' ;;
+    eval) flags='--best --episodes --epsilon --seed --json --record --help' ;;
     play) flags='--best --episodes --epsilon --seed --gif --png --fps --help' ;;
     export) flags='--best --format --out --help' ;;
     serve) flags='--batch-rows --batch-wait-us --best --body-bytes --connections --deadline-ms --drain-grace-s --drain-s --listen --queue-rows --rate-limit --reload-s --session-idle-s --sessions --token-file --help' ;;

@@ -74,6 +74,7 @@ complete -c troop -n '__fish_seen_subcommand_from role' -l dead-after -x -d 'In 
 complete -c troop -n '__fish_seen_subcommand_from eval play' -l episodes -x -d 'Number of episodes'
 complete -c troop -n '__fish_seen_subcommand_from eval play' -l epsilon -x -d 'Exploration rate'
 complete -c troop -n '__fish_seen_subcommand_from eval play' -l seed -x -d 'Seed of the episodes'
+complete -c troop -n '__fish_seen_subcommand_from eval' -l record -xa '(__fish_complete_directories)' -d 'New folder for the episodes'
 complete -c troop -n '__fish_seen_subcommand_from play' -l fps -x -d 'Frames per second'
 complete -c troop -n '__fish_seen_subcommand_from play' -l gif -rF -d 'Write an animated GIF'
 complete -c troop -n '__fish_seen_subcommand_from sweep' -l seeds -x -d 'Seeds per combination'
