@@ -7,7 +7,7 @@ namespace troop {
 
 void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
   v.Visit({"actor.envs", "Environments per actor, which step together.", Between(1, 2048)}, c.envs);
-  // Exploration: ε-greedy for dqn, noise for dpg and td3.
+  // Exploration: ε-greedy for dqn, noise for dpg and td3. sac samples its policy.
   v.Visit({"actor.epsilon_base",
            "Base of the exploration rate of environment i of N in the fleet, ε_i = base^(1 + "
            "alpha·i/(N-1)) (Horgan et al. 2018).",

@@ -117,6 +117,8 @@ void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
                         rungs = std::uint64_t(places) * size;
     if (runner_->spec().action.discrete()) {
       state_[i].epsilon = ExplorationEpsilon(a.epsilon_base, a.epsilon_alpha, rung, rungs);
+    } else if (config_.model.algorithm == AlgorithmKind::kSac) {
+      state_[i].noise_sigma = 1;  // samples of its policy
     } else {
       state_[i].noise_sigma = ExplorationEpsilon(a.noise_sigma, a.noise_alpha, rung, rungs);
     }

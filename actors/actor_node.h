@@ -48,7 +48,7 @@ class ActorNode final : public Node {
   struct EnvState {
     std::uint64_t global = 0;  // global environment index
     double epsilon = 0;        // discrete actions without annealing
-    double noise_sigma = 0;    // continuous actions
+    double noise_sigma = 0;    // continuous actions (ExploreKey)
     double episode_return = 0;
     std::int64_t episode_length = 0;
     double discounted_return = 0;  // RewardStatistics

@@ -1,4 +1,5 @@
-// Implements the local policy for continuous actions, with Gaussian or uniform exploration.
+// Implements the local policy for continuous actions: Gaussian noise, samples of a stochastic
+// policy, or uniform exploration.
 
 #include <algorithm>
 #include <cmath>
@@ -60,6 +61,10 @@ class ContinuousPolicy final : public Policy {
     workspace_ = MutableBuffer(plan.workspace_bytes);
     const std::int64_t size = observation.shape[0];
     for (Tensor* t : {&mean_, &action_}) *t = Tensor(DType::kF32, plan.out[0].shape);
+    TROOP_ASSIGN_OR_RETURN(const troop::Plan policy,
+                           network_->policy().MakePlan({&observation, 1}));
+    head_ = Tensor(DType::kF32, policy.out[0].shape);
+    noise_.resize(spec_.low.size());
     critic_out_ = Tensor(DType::kF32, plan.out[1].shape);
     for (Tensor* t : {&q_taken_, &q_max_}) *t = Tensor(DType::kF32, {size});
     q_ = Tensor(DType::kF32, {size, 2});
@@ -73,8 +78,7 @@ class ContinuousPolicy final : public Policy {
     const auto rows = std::int64_t(keys.size());
     const Tensor action = action_.Rows(0, rows), critic_out = critic_out_.Rows(0, rows);
     const Tensor q_taken = q_taken_.Rows(0, rows), q_max = q_max_.Rows(0, rows);
-    const std::vector<Tensor> out{mean_.Rows(0, rows), critic_out};
-    network_->Forward(context, {&observation, 1}, out, {});
+    Evaluate(context, observation, {mean_.Rows(0, rows), critic_out});
     ExpectedValues(form_, critic_out.as<float>(), q_max.as<float>());
     bool any = false;
     for (std::size_t i = 0; i < keys.size(); ++i) any = Choose(i, keys[i]) || any;
@@ -105,6 +109,30 @@ class ContinuousPolicy final : public Policy {
   }
 
  private:
+  // The policy's actions and their values: out = {μ(s), Q(s, μ(s))}.
+  void Evaluate(const StepContext& context, const ConstTensor& observation,
+                const std::vector<Tensor>& out) {
+    const SquashedGaussian* const gaussian = network_->gaussian();
+    if (gaussian == nullptr) return network_->Forward(context, {&observation, 1}, out, {});
+    // The head is kept for samples.
+    const Tensor head = head_.Rows(0, observation.dim(0));
+    network_->policy().Forward(network_->PolicyContext(context), {&observation, 1}, {&head, 1}, {});
+    gaussian->Mode(head.as<float>(), out[0].as<float>());
+    const std::vector<ConstTensor> judged{observation, out[0]};
+    network_->critic().Forward(network_->CriticContext(context), judged, {&out[1], 1}, {});
+  }
+
+  // Writes a sample of the stochastic policy to row i of action_.
+  void SampleAction(std::size_t i, double sigma, Draws* draws) {
+    const std::size_t size = spec_.low.size();
+    for (std::size_t k = 0; k < size; ++k) noise_[k] = sigma * draws->Normal(k);
+    const auto action = action_.as<float>().subspan(i * size, size);
+    network_->gaussian()->Sample(head_.as<float>().subspan(i * 2 * size, 2 * size), noise_, action,
+                                 {});
+    for (std::size_t k = 0; k < size; ++k)
+      if (std::isnan(action[k])) action[k] = spec_.low[k];
+  }
+
   // Writes row i of action_. Returns false if it is the policy's action.
   bool Choose(std::size_t i, const ExploreKey& key) {
     const std::size_t size = spec_.low.size();
@@ -112,6 +140,10 @@ class ContinuousPolicy final : public Policy {
     const auto action = action_.as<float>().subspan(i * size, size);
     Draws draws(seed_, key, size);
     const bool random = key.epsilon > 0 && draws.Uniform() < key.epsilon;
+    if (!random && key.noise_sigma > 0 && network_->gaussian() != nullptr) {
+      SampleAction(i, key.noise_sigma, &draws);
+      return true;
+    }
     for (std::size_t k = 0; k < size; ++k) {
       const float low = spec_.low[k], high = spec_.high[k];
       double x = mean[k];
@@ -134,8 +166,10 @@ class ContinuousPolicy final : public Policy {
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;
   MutableBuffer workspace_;
-  Tensor mean_, action_;  // [N, A]
-  Tensor critic_out_;     // [N, outputs]
+  Tensor mean_, action_;       // [N, A]
+  Tensor head_;                // [N, outputs of the policy]
+  std::vector<double> noise_;  // [A] of one sample
+  Tensor critic_out_;          // [N, outputs]
   Tensor q_, q_taken_, q_max_;
   PolicyOutput output_;
   std::uint64_t version_ = 0;

@@ -18,7 +18,9 @@ struct ExploreKey {
   std::uint64_t episode = 0;
   std::uint64_t step = 0;  // within the episode
   double epsilon = 0;      // probability of a uniformly random action
-  double noise_sigma = 0;  // continuous actions: of the normal noise, in half ranges
+  // Continuous actions: standard deviation of the normal noise, in half ranges; of a stochastic
+  // policy (SAC) in its own standard deviations: 1 samples from it, 0 takes its mode.
+  double noise_sigma = 0;
 };
 
 // Actions of N environments with their q-values. The tensors belong to the policy.
@@ -54,7 +56,7 @@ void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
 
 // A policy with the config's network; the forward pass runs inside Submit. Discrete actions:
 // ChooseActions of its q. Continuous actions: the network's action plus normal noise, clipped to
-// the bounds. Errors: the network cannot be made.
+// the bounds; SAC: a sample of the network's distribution. Errors: the network cannot be made.
 Result<std::unique_ptr<Policy>> MakeLocalPolicy(const ActingConfig& config, const EnvSpec& env,
                                                 int size);
 // A local policy on the device that inference.device selects. Errors: kUnavailable: a GPU is

@@ -100,7 +100,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
     return MakeBehaviorCloning(config, seen, std::move(network));
   }
-  // DPG and TD3 have no GPU implementation.
+  // DPG, TD3 and SAC have no GPU implementation.
   if (HasPolicyNetwork(kind)) {
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(setup, env));
     return MakeDpg(config, seen, std::move(both), learner);

@@ -20,7 +20,7 @@
 
 namespace troop {
 
-// A learning algorithm: loss, gradient, priorities and optimizer step. DQN, DPG and TD3 differ
+// A learning algorithm: loss, gradient, priorities and optimizer step. DQN, DPG, TD3 and SAC differ
 // only here. One owner thread at a time (the learner hands it to one job at a time). Deterministic.
 // What only some algorithms support is in optional interfaces, which callers obtain once.
 class Algorithm {

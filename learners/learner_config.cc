@@ -9,16 +9,15 @@
 namespace troop {
 
 void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
-  v.Visit(
-      {.name = "learner.algorithm",
-       .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
-              "2018) or TD3 (Fujimoto et al. 2018) for continuous ones; for text (data.reviews) a "
-              "sentiment classifier, or "
-              "masked-LM pre-training (Devlin et al. 2019). external: a program of the user "
-              "computes the updates of an agent, such as troop.Learner in Python. "
-              "behavior_cloning: an agent imitates learner.demonstrations. Other names are "
-              "algorithms of an extension in C++ (learner.library)."},
-      c.algorithm, c.own_algorithm);
+  v.Visit({.name = "learner.algorithm",
+           .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
+                  "2018), TD3 (Fujimoto et al. 2018) or SAC (Haarnoja et al. 2018) for continuous "
+                  "ones; for text (data.reviews) a sentiment classifier, or masked-LM pre-training "
+                  "(Devlin et al. 2019). external: a program of the user "
+                  "computes the updates of an agent, such as troop.Learner in Python. "
+                  "behavior_cloning: an agent imitates learner.demonstrations. Other names are "
+                  "algorithms of an extension in C++ (learner.library)."},
+          c.algorithm, c.own_algorithm);
   v.Visit({"learner.library",
            "Shared library with own algorithms and layers (docs/guide/own_algorithm_in_cpp.md); a "
            "relative path in a file is relative to the file's folder. Empty: none."},
@@ -49,7 +48,7 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "Maximum gradient norm; larger gradients are scaled down to it. 0 disables clipping.",
            AtLeast(0)},
           c.max_grad_norm);
-  // Value head, and the settings of DPG and TD3.
+  // Value head, and the settings of DPG, TD3 and SAC.
   v.Visit({.name = "learner.critic",
            .doc = "dqn and dpg: form of the value head: scalar mean; categorical (C51, Bellemare "
                   "et al. 2017; D4PG, Barth-Maron et al. 2018) with cross-entropy; or quantile "
@@ -86,6 +85,20 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "td3: bound x to which that noise is clipped, [-x, x], in halves of the action range.",
            AtLeast(0)},
           c.target_noise_clip);
+  // Temperature of SAC.
+  v.Visit({.name = "learner.learn_temperature",
+           .doc = "sac: learn the temperature so that the entropy of the policy approaches "
+                  "learner.target_entropy; false keeps learner.initial_temperature."},
+          c.learn_temperature);
+  v.Visit({"learner.initial_temperature",
+           "sac: first temperature, the weight of the entropy relative to the rewards.",
+           Between(1e-6, 1e6)},
+          c.initial_temperature);
+  v.Visit({"learner.target_entropy",
+           "sac: entropy of the policy at which the learned temperature stays constant, of actions "
+           "normalized to [-1, 1] (natural logarithm, sum over the action dimensions); 0 means -1 "
+           "per dimension."},
+          c.target_entropy);
   // Flow of batches and weights.
   v.Visit({"learner.prefetch",
            "Maximum number of batch requests that are in flight or not yet consumed; the learner "

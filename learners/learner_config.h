@@ -44,6 +44,9 @@ struct LearnerConfig {
   std::int64_t policy_delay = 2;     // td3: updates per update of the policy
   double target_policy_noise = 0.2;  // td3: in halves of the action range
   double target_noise_clip = 0.5;    // td3: of that noise
+  bool learn_temperature = true;     // sac
+  double initial_temperature = 1;    // sac
+  double target_entropy = 0;         // sac: of normalized actions; 0: -1 per action dimension
   std::int64_t prefetch = 4;         // sample requests in flight
   std::int64_t batches_per_request = 1;
   std::int64_t publish_every_updates = 20;

@@ -32,6 +32,10 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
   if (context_.config.normalize_rewards) metrics_.Gauge("learner/reward_scale", Rewards().Scale());
   metrics_.Ratio("learner/loss", job.last.loss, job.last.rows);
   if (job.last.rows > 0) metrics_.Gauge("learner/grad_norm", job.last.gradient_norm);
+  if (job.last.temperature > 0) {
+    metrics_.Gauge("learner/temperature", job.last.temperature);
+    metrics_.Ratio("learner/entropy", job.last.entropy, job.last.rows);
+  }
   source_->ReportBatches(job, {.updates = updates_, .batches_waiting = batches_waiting_},
                          &metrics_);
 }

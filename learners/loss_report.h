@@ -12,6 +12,9 @@ struct LossReport {
   double q_mean = 0;         // mean q of the chosen actions
   double gradient_norm = 0;  // before the clip
   double rows = 0;           // items (or labels) that the means are taken over
+  // SAC only.
+  double entropy = 0;      // mean of -log π of sampled normalized actions
+  double temperature = 0;  // of this update; the same for all learners
   // Supervised algorithms only.
   double accuracy = 0;         // share of labels classified correctly
   std::int64_t sequences = 0;  // in this learner's part of the batch

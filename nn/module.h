@@ -23,11 +23,13 @@ struct ParamSpec {
     kUniformFanIn,
     kOnes,
     kNormal,
-    kSinusoids
+    kSinusoids,
+    kConstant
   } init = Init::kZeros;
   std::int64_t fan_in = 0;  // kUniformFanIn: U(±1/sqrt(fan_in)), PyTorch's default
   bool trained = true;      // false: statistics, whose gradient stays 0 (UpdateStatistics)
   float deviation = 0;      // kNormal: N(0, deviation²); kSinusoids: their root mean square
+  float constant = 0;       // kConstant: each element
   bool decays = true;       // false: excluded from weight decay (DecayGroups)
   // A rank's slice of a tensor-parallel tensor: begins at `first` along `axis`, whose full length
   // is `whole`. axis -1: the rank holds the whole tensor (nn/parallel/tensor_parallel.h).

@@ -18,11 +18,12 @@ constexpr ConfigListKind kLayerKind{.entry = "layer",
 void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
   v.Visit(
       {"network.layers",
-       "Layers between observation and head (dpg and td3: of the policy); empty means two linear "
+       "Layers between observation and head (dpg, td3, sac: of the policy); empty means two linear "
        "layers of 64 units."},
       kLayerKind, c.layers, VisitKeys);
   v.Visit({"network.critic_layers",
-           "dpg and td3: layers of a critic, whose first linear layer also takes the action; empty "
+           "dpg, td3 and sac: layers of a critic, whose first linear layer also takes the action; "
+           "empty "
            "means "
            "network.layers."},
           kLayerKind, c.critic_layers, VisitKeys);

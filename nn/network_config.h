@@ -47,7 +47,7 @@ struct LayerConfig {
 // The network of an agent ([network]).
 struct NetworkConfig {
   std::vector<LayerConfig> layers;         // empty: two linear layers of 64
-  std::vector<LayerConfig> critic_layers;  // dpg, td3; empty: same as layers
+  std::vector<LayerConfig> critic_layers;  // dpg, td3, sac; empty: same as layers
   bool dueling = true;
   std::int64_t dueling_units = 0;  // hidden units of each dueling stream; 0: none
   bool normalize_observations = false;

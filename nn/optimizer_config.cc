@@ -11,11 +11,11 @@ void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
                   "(Duchi et al. 2011)."},
           c.type);
   v.Visit({"optimizer.learning_rate", "Learning rate at the start.", Above(0)}, c.learning_rate);
-  v.Visit(
-      {"optimizer.policy_learning_rate",
-       "dpg and td3: learning rate of the policy at the start; 0 means optimizer.learning_rate.",
-       AtLeast(0)},
-      c.policy_learning_rate);
+  v.Visit({"optimizer.policy_learning_rate",
+           "dpg, td3 and sac: learning rate of the policy at the start; 0 means "
+           "optimizer.learning_rate.",
+           AtLeast(0)},
+          c.policy_learning_rate);
   // Schedule of the learning rate.
   v.Visit({"optimizer.final_lr_fraction",
            "Learning rate at the end of the linear decay, as a fraction of the initial one; the "

@@ -20,7 +20,7 @@ constexpr auto EnumNames(OptimizerType) {
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::kAdam;
   double learning_rate = 1e-3;
-  double policy_learning_rate = 0;  // dpg, td3; 0: same as learning_rate
+  double policy_learning_rate = 0;  // dpg, td3, sac; 0: same as learning_rate
   double final_lr_fraction = 1;     // final fraction of the learning rate, reached linearly
   double warmup_ratio = 0;          // fraction of the run in which the learning rate rises
   double beta1 = 0.9, beta2 = 0.999;

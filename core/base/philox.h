@@ -16,13 +16,14 @@ enum class Purpose : std::uint32_t {
   kTest = 6,
   kSynthetic = 7,  // generated benchmark inputs
   kStickyActions = 8,
-  kBatchOrder = 9,    // order of the examples of a data set
-  kMasking = 10,      // masked LM: masked tokens and their replacements
-  kDropout = 11,      // index: example in its data set; episode: step
-  kHoldout = 12,      // examples that are held out; index: their class
-  kSearch = 13,       // values of a sweep; index: trial; episode: hash of the config key
-  kBootstrap = 14,    // resamples of an interval; index: stratum; episode: resample
-  kTargetNoise = 16,  // TD3: noise of the target policy; index: learner; episode: update
+  kBatchOrder = 9,       // order of the examples of a data set
+  kMasking = 10,         // masked LM: masked tokens and their replacements
+  kDropout = 11,         // index: example in its data set; episode: step
+  kHoldout = 12,         // examples that are held out; index: their class
+  kSearch = 13,          // values of a sweep; index: trial; episode: hash of the config key
+  kBootstrap = 14,       // resamples of an interval; index: stratum; episode: resample
+  kTargetNoise = 16,     // TD3: noise of the target policy; index: learner; episode: update
+  kPolicySampling = 17,  // SAC: actions of the updates; index: learner; episode: update
 };
 
 // Identifies a random stream by its purpose, independent of the role that computes it.

@@ -35,6 +35,7 @@ ModelSetup ModelSetupOf(const Config& config) {
           .v_min = config.learner.v_min,
           .v_max = config.learner.v_max,
           .action_gradient_clip = config.learner.action_gradient_clip,
+          .initial_temperature = config.learner.initial_temperature,
           .model = config.model,
           .max_length = config.data.max_length};
 }

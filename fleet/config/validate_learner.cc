@@ -125,30 +125,33 @@ void CheckHogwild(const Config& c, Conflicts* out) {
           "Hogwild threads share one learning rate; set 1, or optimizer.policy_learning_rate = 0");
 }
 
-// Checks the keys of DPG, of TD3 and of the value head.
+// Checks the keys of DPG, TD3 and SAC, and of the value head.
 void CheckDpg(const Config& c, Conflicts* out) {
   const bool dpg = HasPolicyNetwork(c.learner.algorithm);
   const bool own = c.learner.algorithm == AlgorithmKind::kOwn;
   const bool external = own || c.learner.algorithm == AlgorithmKind::kExternal;
-  out->If(
-      !dpg && !external && !c.network.critic_layers.empty(),
-      {"network.critic_layers", "learner.algorithm"},
-      "only learner.algorithm = \"dpg\" or \"td3\" has a critic network; omit it, or change the "
-      "algorithm");
+  out->If(!dpg && !external && !c.network.critic_layers.empty(),
+          {"network.critic_layers", "learner.algorithm"},
+          "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a critic network; omit it, or "
+          "change "
+          "the algorithm");
   out->If(dpg && c.actor.epsilon_steps > 0, {"actor.epsilon_steps", "learner.algorithm"},
-          "continuous actions use noise for exploration; set 0, and see actor.noise_sigma");
+          "continuous actions use {} for exploration; set 0{}",
+          c.learner.algorithm == AlgorithmKind::kSac ? "samples of the policy" : "noise",
+          c.learner.algorithm == AlgorithmKind::kSac ? "" : ", and see actor.noise_sigma");
   out->If(!dpg && !own && c.optimizer.policy_learning_rate > 0,
           {"optimizer.policy_learning_rate", "learner.algorithm"},
-          "only learner.algorithm = \"dpg\" or \"td3\" has a separate policy network; omit it, or "
+          "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a separate policy network; "
+          "omit it, or "
           "change the algorithm");
   out->If(c.optimizer.policy_learning_rate > 0 && c.learner.sync == LearnerSync::kParamServer,
           {"optimizer.policy_learning_rate", "learner.sync"},
           "parameter shards use one learning rate; set 0, or learner.sync = \"allreduce\"");
   // The value head exists only for algorithms that learn values.
   const bool values = dpg || external || c.learner.algorithm == AlgorithmKind::kDqn;
-  out->If(!values && c.learner.critic != CriticKind::kScalar,
-          {"learner.critic", "learner.algorithm"},
-          "only \"dqn\", \"dpg\" and \"td3\" learn values; omit it, or change the algorithm");
+  out->If(
+      !values && c.learner.critic != CriticKind::kScalar, {"learner.critic", "learner.algorithm"},
+      "only \"dqn\", \"dpg\", \"td3\" and \"sac\" learn values; omit it, or change the algorithm");
   // Quantile regression with the Huber loss: Dabney et al. 2018 (arXiv:1710.10044).
   out->If(c.learner.critic == CriticKind::kQuantile && c.learner.loss != TdLoss::kHuber,
           {"learner.critic", "learner.loss"},
@@ -175,8 +178,9 @@ void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
                                std::string_view what) {
     need(used, key, c.learner.*member != learner.*member, what);
   };
+  // The policy of SAC is stochastic: it needs no added noise, and its gradient is not clipped.
   constexpr std::string_view kPolicy = "learner.algorithm = \"dpg\" or \"td3\"";
-  const bool policy = HasPolicyNetwork(algorithm);
+  const bool policy = HasPolicyNetwork(algorithm) && algorithm != AlgorithmKind::kSac;
   need(policy, "actor.noise_sigma", c.actor.noise_sigma != actor.noise_sigma, kPolicy);
   need(policy, "actor.noise_alpha", c.actor.noise_alpha != actor.noise_alpha, kPolicy);
   learner_key(policy, "learner.action_gradient_clip", &LearnerConfig::action_gradient_clip,
@@ -186,6 +190,11 @@ void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
   learner_key(td3, "learner.policy_delay", &LearnerConfig::policy_delay, kTd3);
   learner_key(td3, "learner.target_policy_noise", &LearnerConfig::target_policy_noise, kTd3);
   learner_key(td3, "learner.target_noise_clip", &LearnerConfig::target_noise_clip, kTd3);
+  constexpr std::string_view kSac = "learner.algorithm = \"sac\"";
+  const bool sac = algorithm == AlgorithmKind::kSac;
+  learner_key(sac, "learner.learn_temperature", &LearnerConfig::learn_temperature, kSac);
+  learner_key(sac, "learner.initial_temperature", &LearnerConfig::initial_temperature, kSac);
+  learner_key(sac, "learner.target_entropy", &LearnerConfig::target_entropy, kSac);
   constexpr std::string_view kCategorical = "learner.critic = \"categorical\"";
   const bool categorical = c.learner.critic == CriticKind::kCategorical;
   learner_key(categorical, "learner.v_min", &LearnerConfig::v_min, kCategorical);
@@ -194,12 +203,19 @@ void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
               "learner.critic = \"categorical\" or \"quantile\"");
 }
 
-// Checks TD3 where it is narrower than DPG.
-void CheckTd3(const Config& c, Conflicts* out) {
-  if (c.learner.algorithm != AlgorithmKind::kTd3) return;
-  out->If(c.learner.critic != CriticKind::kScalar, {"learner.critic", "learner.algorithm"},
-          "td3 uses the smaller of two values, which distributions do not have; set \"scalar\", or "
-          "learner.algorithm = \"dpg\"");
+// Checks TD3 and SAC where they are narrower than DPG.
+void CheckTwinCritics(const Config& c, Conflicts* out) {
+  const AlgorithmKind algorithm = c.learner.algorithm;
+  out->If(HasTwinCritics(algorithm) && c.learner.critic != CriticKind::kScalar,
+          {"learner.critic", "learner.algorithm"},
+          "{} uses the smaller of two values, which distributions do not have; set \"scalar\", or "
+          "learner.algorithm = \"dpg\"",
+          EnumName(algorithm));
+  out->If(algorithm == AlgorithmKind::kSac && !c.learner.learn_temperature &&
+              c.learner.target_entropy != 0,
+          {"learner.target_entropy", "learner.learn_temperature"},
+          "has no effect on a fixed temperature; omit it, or set learner.learn_temperature = true");
+  if (algorithm != AlgorithmKind::kTd3) return;
   // Shards and Hogwild threads step all parameters at each update.
   const bool delays = c.learner.policy_delay > 1;
   out->If(delays && c.learner.sync == LearnerSync::kParamServer,
@@ -321,7 +337,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckSync(c, out);
   CheckDpg(c, out);
   CheckKeysOfAlgorithms(c, out);
-  CheckTd3(c, out);
+  CheckTwinCritics(c, out);
   CheckExternal(c, out);
   CheckOwnNames(c, out);
   CheckDemonstrations(c, out);

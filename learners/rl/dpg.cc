@@ -1,4 +1,4 @@
-// Implements DPG and TD3 updates on the CPU.
+// Implements DPG, TD3 and SAC updates on the CPU.
 
 #include "learners/rl/dpg.h"
 
@@ -9,6 +9,7 @@
 #include "core/base/failpoint.h"
 #include "core/base/philox.h"
 #include "kernels/elementwise/is_finite.h"
+#include "learners/rl/soft_policy.h"
 #include "learners/rl/td_loss.h"
 #include "learners/rl/transition_check.h"
 #include "learners/train_state.h"
@@ -45,7 +46,10 @@ class Dpg final : public Algorithm, public ExternalOptimizer {
         learner_(std::uint64_t(learner)),
         network_(std::move(network)),
         form_(GetValueHead(ModelSetupOf(config))),
-        trained_(std::move(trained)) {}
+        trained_(std::move(trained)) {
+    if (network_->gaussian() != nullptr)
+      soft_ = std::make_unique<SoftPolicy>(config, network_.get(), learner);
+  }
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
@@ -80,11 +84,12 @@ class Dpg final : public Algorithm, public ExternalOptimizer {
 
   const TrainingConfig config_;
   const EnvSpec env_;
-  const bool twin_;  // TD3
+  const bool twin_;  // TD3, SAC
   const std::uint64_t learner_;
   const std::unique_ptr<PolicyCritic> network_;
   const ValueHead form_;
   const std::unique_ptr<TrainState> trained_;
+  std::unique_ptr<SoftPolicy> soft_;  // SAC
   BatchBuffers buffers_;
   ConstTensor observation_;  // input of the last ComputeGradient
 };
@@ -94,6 +99,7 @@ Status Dpg::PrepareBuffers(std::int64_t batch) {
   if (buffers_.batch == batch) return Status::Ok();
   const TensorSpec in{env_.observation.dtype, env_.observation.shape.Prepend(batch)};
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network_->MakePlan({&in, 1}));
+  if (soft_ != nullptr) TROOP_RETURN_IF_ERROR(soft_->Prepare(in));
   BatchBuffers b;
   for (Tensor* t : {&b.action, &b.next_action}) *t = Tensor(DType::kF32, plan.out[0].shape);
   for (Tensor* t : {&b.q, &b.q_next, &b.dq, &b.q_twin}) *t = Tensor(DType::kF32, plan.out[1].shape);
@@ -135,7 +141,8 @@ void Dpg::SmoothTargetActions() {
   }
 }
 
-// Values of the last observations by the target networks: Q'(s_n, μ'(s_n)), or TD3's minimum.
+// Values of the last observations by the target networks: Q'(s_n, μ'(s_n)), or the minimum of twin
+// critics; SAC adds the entropy.
 void Dpg::TargetValues(const SampleBatch& batch) {
   BatchBuffers& b = buffers_;
   StepContext target = Online(false);
@@ -146,9 +153,15 @@ void Dpg::TargetValues(const SampleBatch& batch) {
     const std::vector<Tensor> expected{b.next_action, b.q_next};
     return network_->Forward(target, {&next, 1}, expected, {});
   }
-  network_->policy().Forward(network_->PolicyContext(target), {&next, 1}, {&b.next_action, 1}, {});
-  SmoothTargetActions();
-  // Both critics judge the same smoothed actions.
+  if (soft_ != nullptr) {
+    soft_->BeginUpdate(trained_->updates());
+    soft_->Sample(Online(false), next, b.next_action);
+  } else {
+    network_->policy().Forward(network_->PolicyContext(target), {&next, 1}, {&b.next_action, 1},
+                               {});
+    SmoothTargetActions();
+  }
+  // Both critics judge the same actions.
   const std::vector<ConstTensor> judged{next, b.next_action};
   network_->critic(0).Forward(network_->CriticContext(target, 0), judged, {&b.q_next, 1}, {});
   network_->critic(1).Forward(network_->CriticContext(target, 1), judged, {&b.q_twin, 1}, {});
@@ -157,6 +170,7 @@ void Dpg::TargetValues(const SampleBatch& batch) {
   // A NaN of either critic stays: the update is refused then.
   for (std::size_t i = 0; i < q.size(); ++i)
     q[i] = q[i] > other[i] || std::isnan(other[i]) ? other[i] : q[i];
+  if (soft_ != nullptr) soft_->AddEntropy(Online(false), q);
 }
 
 // The loss of Q(s, a) of a critic against the target values.
@@ -204,8 +218,9 @@ Result<DqnLossSummary> Dpg::LearnCritics(const SampleBatch& batch) {
   return all;
 }
 
-// Deterministic policy gradient: the loss is the mean of -Q(s, μ(s)).
+// Deterministic policy gradient: the loss is the mean of -Q(s, μ(s)). SAC has its own.
 void Dpg::PolicyGradient(const SampleBatch& batch) {
+  if (soft_ != nullptr) return soft_->Backward(Online(true), batch);
   BatchBuffers& b = buffers_;
   const ConstTensor in(batch.observation);
   const std::vector<Tensor> out{b.action, b.q};
@@ -240,11 +255,16 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
   }
   observation_ = ConstTensor(batch.observation);
   std::ranges::copy(buffers_.priority, priority.begin());
-  return LossReport{.loss = loss.loss,
+  LossReport report{.loss = loss.loss,
                     .td_error_mean = loss.td_error_mean,
                     .q_mean = loss.q_mean,
                     .gradient_norm = norm,
                     .rows = double(batch.size())};
+  if (soft_ != nullptr) {
+    report.entropy = soft_->entropy();
+    report.temperature = soft_->Temperature(Online(false));
+  }
+  return report;
 }
 
 // Settings that MakePolicyCritic does not check. ParseConfig rejects them earlier, with their line.
@@ -261,9 +281,13 @@ Status CheckConfig(const TrainingConfig& config, const EnvSpec& env) {
         l.target_update_every_updates, l.policy_delay);
   }
   // A minimum of two distributions is not defined.
-  if (l.algorithm == AlgorithmKind::kTd3 && l.critic != CriticKind::kScalar) {
-    return InvalidArgument("learner.critic is \"{}\", but td3 needs \"scalar\"",
-                           EnumName(l.critic));
+  if (HasTwinCritics(l.algorithm) && l.critic != CriticKind::kScalar) {
+    return InvalidArgument("learner.critic is \"{}\", but {} needs \"scalar\"", EnumName(l.critic),
+                           EnumName(l.algorithm));
+  }
+  if (!(l.initial_temperature > 0)) {
+    return InvalidArgument("learner.initial_temperature is {}, must be above 0",
+                           l.initial_temperature);
   }
   return Status::Ok();
 }
@@ -273,17 +297,22 @@ Status CheckConfig(const TrainingConfig& config, const EnvSpec& env) {
 Result<std::unique_ptr<Algorithm>> MakeDpg(const TrainingConfig& config, const EnvSpec& env,
                                            std::unique_ptr<PolicyCritic> network, int learner) {
   TROOP_RETURN_IF_ERROR(CheckConfig(config, env));
-  // Two parameter groups: the policy, then the critics, which share one learning rate. Twin critics
-  // differ by their initial weights alone.
+  // Parameter groups: the policy, SAC's temperature, then the critics, which share one learning
+  // rate. Twin critics differ by their initial weights alone.
   const double rate = config.optimizer.learning_rate;
   const double policy = config.optimizer.policy_learning_rate;
+  // Weight decay would pull a temperature toward 1.
+  const bool soft = network->gaussian() != nullptr;
+  std::vector<TrainState::Group> groups{
+      {.end = soft ? network->temperature_offset() : network->critic_offset(),
+       .learning_rate = policy > 0 ? policy : rate,
+       .every = PolicyDelay(config)}};
+  if (soft) groups.push_back({network->critic_offset(), rate, false});
+  groups.push_back({ParameterCount(*network), rate});
   TROOP_ASSIGN_OR_RETURN(
       auto trained,
       TrainState::Make(config, network.get(), std::string(EnumName(config.learner.algorithm)),
-                       {{.end = network->critic_offset(),
-                         .learning_rate = policy > 0 ? policy : rate,
-                         .every = PolicyDelay(config)},
-                        {ParameterCount(*network), rate}}));
+                       std::move(groups)));
   return std::unique_ptr<Algorithm>(
       new Dpg(config, env, std::move(network), std::move(trained), learner));
 }

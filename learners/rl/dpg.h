@@ -9,7 +9,7 @@ namespace troop {
 
 // Ape-X DPG for continuous actions (Horgan et al. 2018, appendix D), optionally with the critic of
 // D4PG (Barth-Maron et al. 2018); and TD3 (Fujimoto et al. 2018) on the same fleet. The losses are
-// those of learners/rl/td_loss.h.
+// those of learners/rl/td_loss.h. Soft Actor-Critic has the same form.
 //
 // One update, computed entirely at the same weights:
 //   critic: n-step target with the target policy and the target critic,
@@ -29,6 +29,13 @@ namespace troop {
 //   delayed policy updates: the policy changes only at each learner.policy_delay-th update.
 // With learner.target_update_every_updates = learner.policy_delay the targets move then too, as in
 // the paper.
+//
+// SAC (Haarnoja et al. 2018, arXiv:1812.05905, algorithm 1) also has twin critics, and a stochastic
+// policy (learners/rl/soft_policy.h) with a temperature α:
+//   critics: the target is min_i Q'_i(s_n, a') - α log π(a'|s_n), a' ~ π(s_n) of the online policy.
+//   policy: descent on the importance-weighted mean of α log π(a|s) - min_i Q_i(s, a), a ~ π(s).
+//   temperature: descent on the importance-weighted mean of -log α (log π(a|s) + H), with H =
+//     learner.target_entropy, at optimizer.learning_rate.
 //
 // Update: in addition to the errors of Algorithm, kInvalidArgument if the batch's shapes, dtypes or
 // lengths do not fit the environment; nothing was changed then. The same calls give the same bytes

@@ -147,6 +147,7 @@ void AllReduceStep::StartWords(bool exhausted, double progress) {
   words_[kTdError] = float(report.td_error_mean * report.rows);
   words_[kQ] = float(report.q_mean * report.rows);
   words_[kRight] = float(report.accuracy * report.rows);
+  words_[kEntropy] = float(report.entropy * report.rows);
   const Tensor tensor =
       ViewOf(std::as_writable_bytes(std::span(words_)), DType::kF32, std::int64_t(kWords));
   Result<Work> work = group_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
@@ -217,7 +218,8 @@ void AllReduceStep::SumReports() {
   const std::pair<Word, double*> means[] = {{kLoss, &outcome_.report.loss},
                                             {kTdError, &outcome_.report.td_error_mean},
                                             {kQ, &outcome_.report.q_mean},
-                                            {kRight, &outcome_.report.accuracy}};
+                                            {kRight, &outcome_.report.accuracy},
+                                            {kEntropy, &outcome_.report.entropy}};
   for (const auto& [word, mean] : means) *mean = double(words_[word]) / rows;
   outcome_.report.rows = rows;
 }

@@ -111,6 +111,7 @@ class AllReduceStep final : public GradientWatch {
     kTdError,
     kQ,
     kRight,
+    kEntropy,
     kWords = 16
   };
   void SumReports();

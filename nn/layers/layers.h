@@ -76,6 +76,11 @@ std::unique_ptr<Module> MakePictureInput(float scale, const PictureStack& pictur
 std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions,
                                         std::int64_t numbers = 1);
 
+// Head of a Gaussian policy: [B, in…] → [B, 2A] f32, the means of the A action dimensions, then the
+// logarithms of their standard deviations (nn/models/squashed_gaussian.h). Parameters, in this
+// order: weight [A, in] and bias [A] of the means, log_std.weight and log_std.bias.
+std::unique_ptr<Module> MakeGaussianHead(std::int64_t in, std::int64_t actions);
+
 // Output layer of a policy, which maps each action dimension into its bounds: low + (high - low) ·
 // (1 + tanh x) / 2. [B, A] → [B, A] f32. REQUIRES: equal sizes, finite, low <= high.
 std::unique_ptr<Module> MakeActionBounds(std::span<const float> low, std::span<const float> high);

@@ -13,6 +13,7 @@ enum class AlgorithmKind : std::uint8_t {
   kDqn,              // Ape-X DQN (Horgan et al. 2018)
   kDpg,              // Ape-X DPG (Horgan et al. 2018)
   kTd3,              // twin delayed DPG (Fujimoto et al. 2018)
+  kSac,              // soft actor-critic (Haarnoja et al. 2018)
   kClassifier,       // supervised: classification of texts
   kMaskedLm,         // supervised: masked-LM pre-training (Devlin et al. 2019)
   kExternal,         // another program computes the updates of an agent
@@ -20,12 +21,16 @@ enum class AlgorithmKind : std::uint8_t {
   kOwn,              // an agent's algorithm that an extension registers under another name
 };
 constexpr auto EnumNames(AlgorithmKind) {
-  return std::to_array<std::string_view>(
-      {"dqn", "dpg", "td3", "classifier", "masked_lm", "external", "behavior_cloning", "own"});
+  return std::to_array<std::string_view>({"dqn", "dpg", "td3", "sac", "classifier", "masked_lm",
+                                          "external", "behavior_cloning", "own"});
 }
 // True for the algorithms of continuous actions, which train a policy and critics.
 constexpr bool HasPolicyNetwork(AlgorithmKind kind) {
-  return kind == AlgorithmKind::kDpg || kind == AlgorithmKind::kTd3;
+  return kind == AlgorithmKind::kDpg || kind == AlgorithmKind::kTd3 || kind == AlgorithmKind::kSac;
+}
+// True for those of them that learn from the smaller value of two critics.
+constexpr bool HasTwinCritics(AlgorithmKind kind) {
+  return kind == AlgorithmKind::kTd3 || kind == AlgorithmKind::kSac;
 }
 // True for supervised runs, which have learners, a parameter server and an evaluator, but no
 // environment, actors or replay.

@@ -43,6 +43,14 @@ class Critic final : public Module {
   // The gradient of the front is skipped if it has no trained parameters.
   explicit Critic(CriticParts parts) : parts_(std::move(parts)) {
     rest_offset_ = ParameterCount(*parts_.front);
+    // Without bounds this is the identity. A range of 0 has no information: its input is 0.
+    offset_.resize(std::size_t(parts_.actions));
+    scale_.assign(std::size_t(parts_.actions), 1.0f);
+    for (std::size_t k = 0; k < parts_.low.size(); ++k) {
+      const double low = parts_.low[k], half = 0.5 * (double(parts_.high[k]) - low);
+      offset_[k] = float(low + half);
+      scale_[k] = half > 0 ? float(1 / half) : 0;
+    }
     for (const ParamSpec& spec : parts_.front->params()) {
       front_trains_ = front_trains_ || spec.trained;
       params_.push_back(spec);
@@ -120,7 +128,11 @@ class Critic final : public Module {
     parts_.rest->Backward(RestContext(context, layout), {&x, 1}, dout,
                           cache.subspan(layout.rest_at(), layout.rest.cache_bytes), {&djoined, 1});
     // Its last columns are the action's gradient, its first ones the features'.
-    if (!daction.empty()) Split(djoined, parts_.features, daction);
+    if (!daction.empty()) {
+      Split(djoined, parts_.features, daction);
+      const std::span<float> d = daction.as<float>();
+      for (std::size_t i = 0; i < d.size(); ++i) d[i] *= scale_[i % scale_.size()];
+    }
     if (!to_front) return;
     // 2. Gradients of `front`'s parameters.
     const Tensor dfeatures = At(context.workspace, layout.features);
@@ -167,18 +179,20 @@ class Critic final : public Module {
     const auto& packed = static_cast<const CriticPacked&>(*context.packed);
     return At(bytes, {ActivationDType(packed.precision), layout.joined.shape});
   }
-  // joined[i] = (features[i], action[i]), converted to its type.
-  static void Join(const Tensor& features, const ConstTensor& action, const Tensor& joined) {
+  // joined[i] = (features[i], normalized action[i]), converted to its type.
+  void Join(const Tensor& features, const ConstTensor& action, const Tensor& joined) const {
     const std::int64_t batch = joined.dim(0), seen = features.dim(1), done = action.dim(1);
     const std::size_t size = DTypeSize(joined.dtype());
     std::byte* to = joined.bytes().data();
     for (std::int64_t i = 0; i < batch; ++i, to += std::size_t(seen + done) * size) {
       ConvertScaled(
           {.n = seen, .x = features.data<float>() + i * seen, .y = to, .y_dtype = joined.dtype()});
-      ConvertScaled({.n = done,
-                     .x = action.data<float>() + i * done,
-                     .y = to + std::size_t(seen) * size,
-                     .y_dtype = joined.dtype()});
+      for (std::int64_t k = 0; k < done; ++k) {
+        const float a =
+            (action.data<float>()[i * done + k] - offset_[std::size_t(k)]) * scale_[std::size_t(k)];
+        ConvertScaled(
+            {.n = 1, .x = &a, .y = to + std::size_t(seen + k) * size, .y_dtype = joined.dtype()});
+      }
     }
   }
   // Copies the columns of `joined` from `first` on.
@@ -223,6 +237,7 @@ class Critic final : public Module {
 
   const CriticParts parts_;
   std::vector<ParamSpec> params_;
+  std::vector<float> offset_, scale_;  // of the normalization of each action dimension
   std::int64_t rest_offset_ = 0;
   bool front_trains_ = false;
 };

@@ -4,105 +4,12 @@
 #include <string>
 
 #include "kernels/elementwise/cast.h"
-#include "kernels/linear/linear.h"
 #include "nn/arena.h"
 #include "nn/layers/layers.h"
+#include "nn/models/joint_layer.h"
 
 namespace troop {
 namespace {
-
-// A stream's weight and bias as a rectangle of a joint layer.
-struct Block {
-  std::int64_t weight = 0, bias = 0;  // offsets in the value
-  std::int64_t row = 0, rows = 0, column = 0, columns = 0;
-};
-
-// Several layers as one, [rows, columns], zero outside the blocks. Blocks that are contiguous in
-// memory and as wide as the whole are used in place; others are gathered and scattered.
-class JointLayer {
- public:
-  JointLayer(std::int64_t in, std::int64_t out, std::vector<Block> blocks,
-             const KernelOptions& options)
-      : in_(in),
-        out_(out),
-        blocks_(std::move(blocks)),
-        kernel_(MakeLinearKernel({in, out}, options)),
-        in_place_(InPlace()) {
-    if (in_place_) return;
-    const std::size_t weights = AlignBytes(std::size_t(in * out) * sizeof(float));
-    const std::size_t bytes = weights + std::size_t(out) * sizeof(float);
-    plain_ = MutableBuffer::Zeros(bytes);
-    gradient_ = MutableBuffer::Zeros(bytes);
-    bias_at_ = weights / sizeof(float);
-  }
-
-  LayerKernel& kernel() { return *kernel_; }
-
-  // Gathers the blocks into the joint weight, unless they are used in place.
-  void Pack(std::span<const float> value) {
-    // Copies each block to its rectangle.
-    if (!in_place_) {
-      float* const plain = plain_.as<float>().data();
-      for (const Block& block : blocks_) {
-        for (std::int64_t r = 0; r < block.rows; ++r)
-          std::copy_n(value.data() + block.weight + r * block.columns, block.columns,
-                      plain + (block.row + r) * in_ + block.column);
-        std::copy_n(value.data() + block.bias, block.rows, plain + bias_at_ + block.row);
-      }
-    }
-    kernel_->Pack(Weights(value));
-  }
-
-  // The joint weight and bias: in the value itself, or gathered by Pack.
-  LayerWeights Weights(std::span<const float> value) {
-    if (in_place_) return {value.data() + blocks_[0].weight, value.data() + blocks_[0].bias};
-    const float* const plain = plain_.as<float>().data();
-    return {plain, plain + bias_at_};
-  }
-
-  // Computes the joint gradient and scatters the blocks; what is outside them is discarded.
-  void BackwardWeight(std::int64_t batch, const void* x, const void* dz, std::span<float> gradient,
-                      bool accumulate) {
-    if (in_place_) {
-      kernel_->BackwardWeight(
-          batch, x, dz, {gradient.data() + blocks_[0].weight, gradient.data() + blocks_[0].bias},
-          accumulate);
-      return;
-    }
-    // The joint gradient is overwritten, then added or copied per block.
-    float* const joint = gradient_.as<float>().data();
-    kernel_->BackwardWeight(batch, x, dz, {joint, joint + bias_at_}, false);
-    const auto take = [&](const float* from, std::int64_t n, float* to) {
-      for (std::int64_t i = 0; i < n; ++i) to[i] = accumulate ? to[i] + from[i] : from[i];
-    };
-    for (const Block& block : blocks_) {
-      for (std::int64_t r = 0; r < block.rows; ++r)
-        take(joint + (block.row + r) * in_ + block.column, block.columns,
-             gradient.data() + block.weight + r * block.columns);
-      take(joint + bias_at_ + block.row, block.rows, gradient.data() + block.bias);
-    }
-  }
-
- private:
-  // True if the blocks form one contiguous [out, in] weight and one contiguous bias.
-  bool InPlace() const {
-    std::int64_t rows = 0;
-    for (const Block& block : blocks_) {
-      if (block.columns != in_ || block.row != rows ||
-          block.weight != blocks_[0].weight + rows * in_ || block.bias != blocks_[0].bias + rows)
-        return false;
-      rows += block.rows;
-    }
-    return rows == out_;
-  }
-
-  const std::int64_t in_, out_;
-  const std::vector<Block> blocks_;
-  const std::unique_ptr<LayerKernel> kernel_;
-  const bool in_place_;
-  MutableBuffer plain_, gradient_;  // [out, in], then the bias at bias_at_
-  std::size_t bias_at_ = 0;
-};
 
 // The hidden layers are stacked to [2H, in]; the output layers form a block matrix [K + A K, 2H].
 struct DuelingPacked final : Packed {
@@ -241,7 +148,7 @@ class DuelingHead final : public Module {
 
  private:
   // Adds the parameters of one layer; initialization as in PyTorch.
-  void Add(const std::string& name, const Block& block) {
+  void Add(const std::string& name, const JointBlock& block) {
     const auto init = ParamSpec::Init::kUniformFanIn;
     params_.push_back(
         {name + ".weight", {block.rows, block.columns}, block.weight, init, block.columns});
@@ -302,7 +209,7 @@ class DuelingHead final : public Module {
 
   const std::int64_t in_, units_, actions_, numbers_;
   const std::int64_t features_;  // inputs of the joint output layer
-  Block value_hidden_, advantage_hidden_, value_, advantage_;
+  JointBlock value_hidden_, advantage_hidden_, value_, advantage_;
   std::vector<ParamSpec> params_;
 };
 

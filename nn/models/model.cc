@@ -81,8 +81,8 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 
 }  // namespace
 
-// DPG needs continuous actions, DQN discrete ones; an external program, behavior cloning and
-// an own algorithm may learn both.
+// DPG, TD3 and SAC need continuous actions, DQN discrete ones; an external program, behavior
+// cloning and an own algorithm may learn both.
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const AlgorithmKind algorithm = setup.algorithm;
   using Kind = AlgorithmKind;
@@ -137,6 +137,7 @@ void InitParameters(const Module& module, std::uint64_t seed, std::span<float> v
     Rng rng({seed, Purpose::kParameters, index++});
     const auto all = value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
     if (spec.init == ParamSpec::Init::kOnes) std::ranges::fill(all, 1.0f);
+    if (spec.init == ParamSpec::Init::kConstant) std::ranges::fill(all, spec.constant);
     if (spec.init == ParamSpec::Init::kNormal)
       FillSlice(
           spec, [&] { return float(spec.deviation * rng.Normal()); }, all);

@@ -25,6 +25,7 @@ struct ModelSetup {
   std::int64_t atoms = 51;                  // learner.atoms
   double v_min = -150, v_max = 150;
   double action_gradient_clip = 1;  // learner.action_gradient_clip
+  double initial_temperature = 1;   // learner.initial_temperature
   // Text models (classifier, masked_lm).
   ModelConfig model;
   std::int64_t max_length = 256;  // data.max_length

@@ -2,6 +2,7 @@
 #include "nn/models/policy_critic.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "nn/arena.h"
@@ -27,9 +28,11 @@ StepContext Restrict(const StepContext& context, std::int64_t begin, std::int64_
   return part;
 }
 
-// Memory layout of one batch, in bytes from the start of cache and workspace.
+// Memory layout of one batch, in bytes from the start of cache and workspace. A Gaussian policy's
+// head is at the start of the workspace.
 struct Layout {
   TensorSpec action;
+  std::size_t head_bytes() const { return AlignBytes(policy.out[0].bytes()); }
   Plan policy, critic;
   std::size_t action_at() const { return AlignBytes(policy.cache_bytes); }
   std::size_t critic_at() const { return action_at() + AlignBytes(action.bytes()); }
@@ -40,19 +43,20 @@ struct Layout {
 
 // Cache: the policy's, the action, the critic's. Workspace: the action's gradient, then the
 // networks' own.
-Result<Layout> MakeLayout(const Module& policy, const Module& critic,
-                          std::span<const TensorSpec> in) {
+Result<Layout> MakeLayout(const PolicyCritic& network, std::span<const TensorSpec> in) {
   Layout layout;
-  TROOP_ASSIGN_OR_RETURN(layout.policy, policy.MakePlan(in));
+  TROOP_ASSIGN_OR_RETURN(layout.policy, network.policy().MakePlan(in));
   layout.action = layout.policy.out[0];
+  if (network.gaussian() != nullptr)
+    layout.action.shape = {layout.action.shape[0], layout.action.shape[1] / 2};
   const std::vector<TensorSpec> both{in[0], layout.action};
-  TROOP_ASSIGN_OR_RETURN(layout.critic, critic.MakePlan(both));
+  TROOP_ASSIGN_OR_RETURN(layout.critic, network.critic().MakePlan(both));
   return layout;
 }
 
 // The layout of an input that passed MakePlan.
-Layout LayoutFor(const Module& policy, const Module& critic, const ConstTensor& in) {
-  const Result<Layout> layout = MakeLayout(policy, critic, {&in.spec(), 1});
+Layout LayoutFor(const PolicyCritic& network, const ConstTensor& in) {
+  const Result<Layout> layout = MakeLayout(network, {&in.spec(), 1});
   TROOP_CHECK(layout.ok(), "{}", layout.status().ToString());
   return *layout;
 }
@@ -71,16 +75,27 @@ PolicyCritic::PolicyCritic(Parts parts) : parts_(std::move(parts)) {
     ends_.push_back(base + ParameterCount(module));
   };
   append("policy.", *parts_.policy);
+  if (parts_.gaussian != nullptr) {
+    temperature_ = ends_[0];
+    ends_[0] = AlignParams(temperature_ + 1);
+    params_.push_back({.name = "log_temperature",
+                       .shape = {1},
+                       .offset = temperature_,
+                       .init = ParamSpec::Init::kConstant,
+                       .constant = float(std::log(parts_.initial_temperature)),
+                       .decays = false});
+  }
   append("critic.", critic());
   if (critics() == 2) append("critic2.", critic(1));
 }
 
 // The action's gradient precedes the shared workspace of both networks.
 Result<Plan> PolicyCritic::MakePlan(std::span<const TensorSpec> in) const {
-  TROOP_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(policy(), critic(), in));
+  TROOP_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(*this, in));
+  // A Gaussian policy's head is wider than the action.
   return Plan{.out = {layout.action, layout.critic.out[0]},
               .cache_bytes = layout.critic_at() + layout.critic.cache_bytes,
-              .workspace_bytes = AlignBytes(layout.action.bytes()) + layout.inner_workspace()};
+              .workspace_bytes = layout.head_bytes() + layout.inner_workspace()};
 }
 
 std::unique_ptr<Packed> PolicyCritic::MakePacked(Precision precision) const {
@@ -117,10 +132,19 @@ StepContext PolicyCritic::CriticContext(const StepContext& context, std::size_t 
 // The action is copied to the cache: Backward needs it as the critic's input.
 void PolicyCritic::Forward(const StepContext& context, std::span<const ConstTensor> in,
                            std::span<const Tensor> out, Cache cache) const {
-  const Layout layout = LayoutFor(policy(), critic(), in[0]);
+  const Layout layout = LayoutFor(*this, in[0]);
   const bool keep = !cache.empty();
-  policy().Forward(PolicyContext(context), in, out.first(1),
-                   keep ? cache.first(layout.policy.cache_bytes) : cache);
+  const Cache policy_cache = keep ? cache.first(layout.policy.cache_bytes) : cache;
+  if (gaussian() == nullptr) {
+    policy().Forward(PolicyContext(context), in, out.first(1), policy_cache);
+  } else {
+    StepContext inner = PolicyContext(context);
+    inner.workspace = context.workspace.subspan(layout.head_bytes());
+    const TensorSpec& spec = layout.policy.out[0];
+    const Tensor head = Tensor::View(nullptr, context.workspace.first(spec.bytes()), spec);
+    policy().Forward(inner, in, {&head, 1}, policy_cache);
+    gaussian()->Mode(head.as<float>(), out[0].as<float>());
+  }
   if (keep) std::ranges::copy(out[0].bytes(), cache.subspan(layout.action_at()).begin());
   // The critic evaluates the policy's action.
   const std::vector<ConstTensor> judged{in[0], out[0]};
@@ -132,8 +156,9 @@ void PolicyCritic::Backward(const StepContext& context, std::span<const ConstTen
                             std::span<const ConstTensor> dout, Cache cache,
                             std::span<const Tensor> din) const {
   TROOP_CHECK(din.empty() || din[0].empty(), "observations have no gradient");
+  TROOP_CHECK(gaussian() == nullptr, "a Gaussian policy is trained through policy()");
   if (context.gradient.empty()) return;
-  const Layout layout = LayoutFor(policy(), critic(), in[0]);
+  const Layout layout = LayoutFor(*this, in[0]);
   const std::size_t action_bytes = AlignBytes(layout.action.bytes());
   const auto at = [&](std::span<std::byte> bytes) {
     return Tensor::View(nullptr, bytes.first(layout.action.bytes()), layout.action);
@@ -186,6 +211,10 @@ Result<std::unique_ptr<Module>> MakeCriticOf(const ModelSetup& setup, const EnvS
   TROOP_RETURN_IF_ERROR(AppendLayers({key, layers, 0, joint, setup.library}, &seen.shape, &front));
   CriticParts critic{.features = seen.shape.elements(),
                      .actions = std::int64_t(env.action.low.size())};
+  if (setup.algorithm == AlgorithmKind::kSac) {
+    critic.low = env.action.low;
+    critic.high = env.action.high;
+  }
   Shape shape{critic.features + critic.actions};
   TROOP_RETURN_IF_ERROR(
       AppendLayers({key, layers, joint, layers.size(), setup.library}, &shape, &rest));
@@ -197,22 +226,29 @@ Result<std::unique_ptr<Module>> MakeCriticOf(const ModelSetup& setup, const EnvS
 
 }  // namespace
 
-// Policy: input, layers, head, bounds.
+// Policy: input, layers, head, bounds; a Gaussian policy has no bounds layer.
 Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const ModelSetup& setup,
                                                        const EnvSpec& env) {
   TROOP_RETURN_IF_ERROR(CheckObservation(setup, env));
-  PolicyCritic::Parts parts{.action_gradient_clip = setup.action_gradient_clip};
+  PolicyCritic::Parts parts{.action_gradient_clip = setup.action_gradient_clip,
+                            .initial_temperature = setup.initial_temperature};
   const std::vector<LayerConfig> layers = LayersOf(setup);
   TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, layers[0]));
   std::vector<SequentialPart> policy;
   policy.push_back({"input", std::move(first.module)});
   TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size(), setup.library},
                                      &first.shape, &policy));
-  policy.push_back(
-      {"head", MakeLinear(first.shape.elements(), std::int64_t(env.action.low.size()))});
-  policy.push_back({"bounds", MakeActionBounds(env.action.low, env.action.high)});
+  const std::int64_t features = first.shape.elements();
+  const auto actions = std::int64_t(env.action.low.size());
+  if (setup.algorithm == AlgorithmKind::kSac) {
+    policy.push_back({"head", MakeGaussianHead(features, actions)});
+    parts.gaussian = std::make_unique<SquashedGaussian>(env.action.low, env.action.high);
+  } else {
+    policy.push_back({"head", MakeLinear(features, actions)});
+    policy.push_back({"bounds", MakeActionBounds(env.action.low, env.action.high)});
+  }
   parts.policy = MakeSequential(std::move(policy));
-  const std::size_t critics = setup.algorithm == AlgorithmKind::kTd3 ? 2 : 1;
+  const std::size_t critics = HasTwinCritics(setup.algorithm) ? 2 : 1;
   while (parts.critics.size() < critics) {
     TROOP_ASSIGN_OR_RETURN(parts.critics.emplace_back(), MakeCriticOf(setup, env));
   }

@@ -6,12 +6,14 @@
 #include "actors/policy.h"
 #include "core/base/philox.h"
 #include "tests/learners/dpg_reference.h"
+#include "tests/learners/sac_reference.h"
 
 namespace troop {
 namespace {
 
 using test::Doubles;
 using test::DpgReference;
+using test::SacReference;
 
 constexpr int kActions = 2;
 
@@ -161,6 +163,53 @@ TEST(ContinuousPolicyTest, ActionsStayWithinBounds) {
     at_a_bound += a[i] == low || a[i] == high;
   }
   EXPECT_GT(at_a_bound, 50);
+}
+
+// Samples of a stochastic policy are normal before they are squashed; without noise the action is
+// the mode.
+TEST(ContinuousPolicyTest, SacSamplesItsPolicy) {
+  const int size = 4000;
+  ActingConfig config = SmallConfig();
+  config.model.algorithm = AlgorithmKind::kSac;
+  const auto policy = MakePolicy(size, config);
+  SacReference reference(Training(config), Env());
+  const Tensor observation = RandomObservations(size);
+  std::vector<ExploreKey> keys(size);
+  const std::vector<float> modes = Actions(policy.get(), observation, keys);
+  for (int i = 0; i < size; ++i)
+    keys[std::size_t(i)] = {.env = std::uint64_t(i), .episode = 3, .step = 5, .noise_sigma = 1};
+  policy->Submit(observation, keys);
+  const PolicyOutput output = *policy->Poll();
+  const auto actions = output.action.as<float>();
+  const double none[] = {0, 0}, one[] = {1, 1};
+  double sum = 0, squares = 0;
+  for (int i = 0; i < size; ++i) {
+    const auto at = std::size_t(i);
+    const Doubles x = DpgReference::Row(observation, i);
+    const Doubles mode = reference.Act(reference.value, x, none).action;
+    const Doubles upper = reference.Act(reference.value, x, one).action;
+    Doubles taken;
+    for (std::size_t k = 0; k < kActions; ++k) {
+      const double a = actions[at * kActions + k];
+      EXPECT_NEAR(modes[at * kActions + k], mode[k], 1e-5);
+      // Back to standard deviations from the mean.
+      const double middle = k == 0 ? 0 : 0.25, half = k == 0 ? 2 : 0.25;
+      const auto before = [&](double y) { return std::atanh((y - middle) / half); };
+      const double z = (before(a) - before(mode[k])) / (before(upper[k]) - before(mode[k]));
+      sum += z;
+      squares += z * z;
+      taken.push_back(a);
+    }
+    EXPECT_NEAR(output.q_taken.as<float>()[at], reference.Judge(reference.value, 0, x, taken),
+                1e-4);
+    EXPECT_NEAR(output.q_max.as<float>()[at], reference.Judge(reference.value, 0, x, mode), 1e-4);
+  }
+  // The stream is fixed by its key: these pass always or never. Five standard deviations.
+  const double count = double(size) * kActions;
+  EXPECT_NEAR(sum / count, 0, 5 / std::sqrt(count));
+  EXPECT_NEAR(squares / count, 1, 5 * std::sqrt(2 / count));
+  const std::vector<float> first(actions.begin(), actions.end());
+  EXPECT_EQ(Actions(policy.get(), observation, keys), first);
 }
 
 TEST(ContinuousPolicyTest, RandomActionsAreUniform) {

@@ -99,6 +99,7 @@ inline std::vector<PolicyCase> PolicyCases() {
   continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
   add("continuous", continuous, [](ModelSetup* s) { s->algorithm = AlgorithmKind::kDpg; });
   add("twin_critics", continuous, [](ModelSetup* s) { s->algorithm = AlgorithmKind::kTd3; });
+  add("stochastic", continuous, [](ModelSetup* s) { s->algorithm = AlgorithmKind::kSac; });
   add("continuous_normalized", continuous, [](ModelSetup* s) {
     s->algorithm = AlgorithmKind::kDpg;
     s->network.normalize_observations = true;

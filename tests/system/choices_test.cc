@@ -49,6 +49,7 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"evaluator.env.difficulty_ramping", {"env.id=MinAtar/Breakout-v1"}},
       {"learner.algorithm=dpg", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=td3", {"env.id=Pendulum-v1"}},
+      {"learner.algorithm=sac", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=classifier", Reviews()},
       {"learner.algorithm=masked_lm", Reviews()},
       {"data.truncation_side", classifier},

@@ -122,6 +122,11 @@ TEST_F(ExactResumeTest, Td3ResumesToSameBytes) {
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
+TEST_F(ExactResumeTest, SacResumesToSameBytes) {
+  more_ = {"env.id=Pendulum-v1", "learner.algorithm=sac"};
+  EXPECT_TRUE(DiesAt("disk.half", 30));
+}
+
 TEST_F(ExactResumeTest, InferenceServerResumesToSameBytes) {
   more_ = {"actor.inference=server", "fleet.actors=2"};
   EXPECT_TRUE(DiesAt("disk.half", 30));

@@ -13,9 +13,9 @@ TEST(PolicyKeysTest, RejectsImpossibleCombinations) {
   const std::string linear = "{type=\"linear\", units=8}";
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"network.critic_layers=[" + linear + "]"},
-       "only learner.algorithm = \"dpg\" or \"td3\" has a critic network"},
+       "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a critic network"},
       {{"optimizer.policy_learning_rate=1"},
-       "only learner.algorithm = \"dpg\" or \"td3\" has a separate policy network"},
+       "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a separate policy network"},
       {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},
        "actor.epsilon_steps=100: continuous actions use noise for exploration"},
       {{"actor.epsilon_steps=100", "learner.algorithm=td3"},
@@ -39,6 +39,23 @@ TEST(PolicyKeysTest, RejectsImpossibleCombinations) {
       {{"actor.noise_sigma=0.1"}, "\"dpg\" or \"td3\" only"},
       {{"actor.noise_alpha=1"}, "\"dpg\" or \"td3\" only"},
       {{"learner.action_gradient_clip=0"}, "\"dpg\" or \"td3\" only"},
+      {{"learner.algorithm=sac", "actor.noise_sigma=0.1"}, "\"dpg\" or \"td3\" only"},
+      {{"learner.algorithm=sac", "actor.noise_alpha=1"}, "\"dpg\" or \"td3\" only"},
+      {{"learner.algorithm=sac", "learner.action_gradient_clip=0"}, "\"dpg\" or \"td3\" only"},
+      {{"learner.algorithm=sac", "learner.policy_delay=1"}, "\"td3\" only"},
+      {{"learner.algorithm=sac", "actor.epsilon_steps=100"},
+       "continuous actions use samples of the policy for exploration; set 0"},
+      {{"learner.algorithm=sac", "learner.critic=categorical"},
+       "sac uses the smaller of two values, which distributions do not have"},
+      {{"learner.algorithm=sac", "inference.device=cuda"},
+       "the policy of learner.algorithm = \"sac\" runs on the CPU only"},
+      {{"learner.algorithm=sac", "learner.learn_temperature=false", "learner.target_entropy=-3"},
+       "has no effect on a fixed temperature"},
+      {{"learner.algorithm=sac", "learner.initial_temperature=0"}, "learner.initial_temperature"},
+      {{"learner.learn_temperature=false"},
+       "is supported by learner.algorithm = \"sac\" only; omit it, or change learner.algorithm"},
+      {{"learner.algorithm=td3", "learner.initial_temperature=2"}, "\"sac\" only"},
+      {{"learner.algorithm=dpg", "learner.target_entropy=-1"}, "\"sac\" only"},
       {{"learner.v_min=-1"}, "is supported by learner.critic = \"categorical\" only"},
       {{"learner.critic=quantile", "learner.v_max=1"}, "\"categorical\" only"},
       {{"learner.atoms=7"}, "\"categorical\" or \"quantile\" only"},
@@ -52,6 +69,14 @@ TEST(PolicyKeysTest, Td3WithoutDelayTrainsOnShards) {
                                            "learner.sync=paramserver"};
   const auto config = ParseConfig("", "run.toml", overrides);
   EXPECT_TRUE(config.ok()) << config.status().ToString();
+}
+
+TEST(PolicyKeysTest, SacTrainsOnShardsAndThreads) {
+  for (const std::string more : {"learner.sync=paramserver", "learner.hogwild_threads=2"}) {
+    const std::vector<std::string> overrides{"learner.algorithm=sac", more};
+    const auto config = ParseConfig("", "run.toml", overrides);
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+  }
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ inline void RepairKeysOfAlgorithms(Config* c) {
   if (algorithm == AlgorithmKind::kOwn || algorithm == AlgorithmKind::kExternal) return;
   const Config plain;
   LearnerConfig& l = c->learner;
-  if (!HasPolicyNetwork(algorithm)) {
+  if (!HasPolicyNetwork(algorithm) || algorithm == AlgorithmKind::kSac) {
     c->actor.noise_sigma = plain.actor.noise_sigma;
     c->actor.noise_alpha = plain.actor.noise_alpha;
     l.action_gradient_clip = plain.learner.action_gradient_clip;
@@ -190,6 +190,12 @@ inline void RepairKeysOfAlgorithms(Config* c) {
     l.target_policy_noise = plain.learner.target_policy_noise;
     l.target_noise_clip = plain.learner.target_noise_clip;
   }
+  if (algorithm != AlgorithmKind::kSac) {
+    l.learn_temperature = plain.learner.learn_temperature;
+    l.initial_temperature = plain.learner.initial_temperature;
+    l.target_entropy = plain.learner.target_entropy;
+  }
+  if (!l.learn_temperature) l.target_entropy = plain.learner.target_entropy;
   if (l.critic != CriticKind::kCategorical)
     l.v_min = plain.learner.v_min, l.v_max = plain.learner.v_max;
   if (l.critic == CriticKind::kScalar) l.atoms = plain.learner.atoms;

@@ -62,9 +62,10 @@ TEST(OwnAlgorithmTest, UnknownNameIsNamedWithTheKnownOnes) {
   Register("same_dqn", MakeSameDqn);
   EXPECT_THAT(
       ErrorOf(OwnConfig("some_dqn")),
-      testing::AllOf(HasSubstr("learner.algorithm: \"some_dqn\" is unknown"),
-                     HasSubstr("dqn, dpg, td3, classifier, masked_lm, external, behavior_cloning"),
-                     HasSubstr("same_dqn"), HasSubstr("learner.library")));
+      testing::AllOf(
+          HasSubstr("learner.algorithm: \"some_dqn\" is unknown"),
+          HasSubstr("dqn, dpg, td3, sac, classifier, masked_lm, external, behavior_cloning"),
+          HasSubstr("same_dqn"), HasSubstr("learner.library")));
 }
 
 TEST(OwnAlgorithmTest, FactoryThatFailsOrThrowsIsAnError) {

@@ -9,37 +9,27 @@
 
 #include "core/base/philox.h"
 #include "tests/learners/dpg_reference.h"
+#include "tests/learners/dpg_testing.h"
 
 namespace troop {
 namespace {
 
+using test::ContinuousEnv;
 using test::Doubles;
 using test::DpgReference;
+using test::EmptyContinuousBatch;
+using test::MakeContinuous;
+using test::RandomContinuousBatch;
+using test::SameContinuousState;
+using test::TanhLayer;
+using test::UpdateContinuous;
 using ::testing::HasSubstr;
-
-constexpr std::int64_t kInputs = 3, kActions = 2;
-
-EnvSpec Env() {
-  EnvSpec env;
-  env.id = "test";
-  env.observation = {DType::kF32, {kInputs}};
-  env.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
-  return env;
-}
-
-LayerConfig Tanh(std::int64_t units) {
-  LayerConfig layer;
-  layer.type = LayerType::kLinear;
-  layer.units = units;
-  layer.activation = Activation::kTanh;
-  return layer;
-}
 
 TrainingConfig SmallConfig() {
   TrainingConfig config;
   config.learner.algorithm = AlgorithmKind::kDpg;
-  config.network.layers = {Tanh(9)};
-  config.network.critic_layers = {Tanh(11), Tanh(6)};
+  config.network.layers = {TanhLayer(9)};
+  config.network.critic_layers = {TanhLayer(11), TanhLayer(6)};
   config.optimizer.epsilon = 0.01;  // far above rounding: the step is smooth in the gradient
   config.optimizer.learning_rate = 0.01;
   config.learner.gamma = 0.9;
@@ -48,54 +38,6 @@ TrainingConfig SmallConfig() {
   config.learner.v_min = -3;
   config.learner.v_max = 4;
   return config;
-}
-
-std::unique_ptr<Algorithm> Make(const TrainingConfig& config, const EnvSpec& env = Env()) {
-  auto made = MakeAlgorithm(config, env);
-  EXPECT_TRUE(made.ok()) << made.status().ToString();
-  return std::move(made).value();
-}
-
-SampleBatch EmptyBatch(std::int64_t items, std::int64_t steps, std::int64_t inputs = kInputs,
-                       std::int64_t actions = kActions) {
-  SampleBatch b;
-  const auto count = std::size_t(items);
-  b.key.resize(count);
-  b.probability.assign(count, 1.0 / double(items));
-  b.weight.assign(count, 1);
-  b.length.assign(count, std::int32_t(steps));
-  b.policy_version.assign(count, 0);
-  b.observation = Tensor(DType::kF32, {items, inputs});
-  b.next_observation = Tensor(DType::kF32, {items, inputs});
-  b.action = Tensor(DType::kF32, {items, actions});
-  b.reward = Tensor(DType::kF32, {items, steps});
-  b.discount = Tensor(DType::kF32, {items, steps});
-  std::ranges::fill(b.discount.as<float>(), 1.0f);
-  return b;
-}
-
-SampleBatch RandomBatch(std::int64_t items, std::int64_t steps, std::uint64_t seed) {
-  Rng rng({seed, Purpose::kTest});
-  SampleBatch b = EmptyBatch(items, steps);
-  for (float& x : b.observation.as<float>()) x = float(rng.Normal());
-  for (float& x : b.next_observation.as<float>()) x = float(rng.Normal());
-  for (float& x : b.action.as<float>()) x = float(rng.Uniform(0, 0.5));
-  for (std::size_t i = 0; i < std::size_t(items); ++i) {
-    b.weight[i] = float(rng.Uniform(0.2, 1));
-    b.length[i] = std::int32_t(1 + rng.Below(std::uint32_t(steps)));
-    const std::size_t first = i * std::size_t(steps), count = std::size_t(b.length[i]);
-    for (std::size_t k = 0; k < count; ++k) b.reward.as<float>()[first + k] = float(rng.Normal());
-    if (rng.Below(3) == 0) b.discount.as<float>()[first + count - 1] = 0;
-  }
-  return b;
-}
-
-LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch, double progress = 0,
-                      std::vector<float>* priority = nullptr) {
-  std::vector<float> local(std::size_t(batch.size()));
-  const auto report = algorithm->Update(batch, progress, priority != nullptr ? *priority : local);
-  EXPECT_TRUE(report.ok()) << report.status().ToString();
-  return report.ok() ? *report : LossReport{};
 }
 
 TEST(DpgTest, UpdatesMatchF64ReferenceInEveryVariant) {
@@ -110,14 +52,14 @@ TEST(DpgTest, UpdatesMatchF64ReferenceInEveryVariant) {
     config.learner.target_tau = variant & 16 ? 0.25 : 1;
     config.optimizer.policy_learning_rate = variant & 1 ? 0.002 : 0;
     config.optimizer.final_lr_fraction = 0.5;
-    const auto dpg = Make(config);
-    DpgReference reference(config, Env());
+    const auto dpg = MakeContinuous(config);
+    DpgReference reference(config, ContinuousEnv());
     for (std::uint64_t step = 0; step < 6; ++step) {
       const std::int64_t items = step % 2 == 0 ? 5 : 8;  // the batch may change its size
-      const SampleBatch batch = RandomBatch(items, 3, 100 + step);
+      const SampleBatch batch = RandomContinuousBatch(items, 3, 100 + step);
       std::vector<float> priority(std::size_t(batch.size()), 0);
       const double progress = double(step) / 6;
-      const LossReport report = UpdateOnce(dpg.get(), batch, progress, &priority);
+      const LossReport report = UpdateContinuous(dpg.get(), batch, progress, &priority);
       reference.Update(batch, progress);
       EXPECT_NEAR(report.loss, reference.loss, 1e-5);
       EXPECT_NEAR(report.gradient_norm, reference.norm, 1e-5);
@@ -154,12 +96,12 @@ TEST(DpgTest, Td3UpdatesMatchF64ReferenceInEveryVariant) {
     config.learner.max_grad_norm = variant & 8 ? 0.05 : 0;
     config.learner.action_gradient_clip = variant & 16 ? 0.02 : 0;
     config.optimizer.policy_learning_rate = variant & 1 ? 0.002 : 0;
-    const auto td3 = Make(config);
-    DpgReference reference(config, Env());
+    const auto td3 = MakeContinuous(config);
+    DpgReference reference(config, ContinuousEnv());
     for (std::uint64_t step = 0; step < 6; ++step) {
-      const SampleBatch batch = RandomBatch(step % 2 == 0 ? 5 : 8, 3, 100 + step);
+      const SampleBatch batch = RandomContinuousBatch(step % 2 == 0 ? 5 : 8, 3, 100 + step);
       std::vector<float> priority(std::size_t(batch.size()), 0);
-      const LossReport report = UpdateOnce(td3.get(), batch, 0, &priority);
+      const LossReport report = UpdateContinuous(td3.get(), batch, 0, &priority);
       reference.Update(batch, 0);
       EXPECT_NEAR(report.loss, reference.loss, 1e-5);
       EXPECT_NEAR(report.gradient_norm, reference.norm, 1e-5);
@@ -173,11 +115,11 @@ TEST(DpgTest, Td3UpdatesMatchF64ReferenceInEveryVariant) {
 
 // Each learner of a run has separate noise; the same learner repeats its noise.
 TEST(DpgTest, Td3NoiseDependsOnLearnerOnly) {
-  const SampleBatch batch = RandomBatch(8, 3, 1);
+  const SampleBatch batch = RandomContinuousBatch(8, 3, 1);
   const auto loss = [&](int learner) {
-    const auto made = MakeAlgorithm(Td3Config(), Env(), {}, learner);
+    const auto made = MakeAlgorithm(Td3Config(), ContinuousEnv(), {}, learner);
     EXPECT_TRUE(made.ok()) << made.status().ToString();
-    return UpdateOnce(made->get(), batch).loss;
+    return UpdateContinuous(made->get(), batch).loss;
   };
   EXPECT_EQ(loss(1), loss(1));
   EXPECT_NE(loss(0), loss(1));
@@ -195,17 +137,17 @@ TEST(DpgTest, FindsBestActionOfEachState) {
     config.learner.atoms = 31;
     config.learner.v_min = -4;
     config.learner.v_max = 2;
-    config.network.layers = config.network.critic_layers = {Tanh(32), Tanh(32)};
+    config.network.layers = config.network.critic_layers = {TanhLayer(32), TanhLayer(32)};
     config.optimizer.epsilon = 1e-8;
     config.optimizer.learning_rate = 3e-3;
     config.optimizer.policy_learning_rate = 1e-3;
     config.optimizer.final_lr_fraction = 0.01;
-    EnvSpec env = Env();
+    EnvSpec env = ContinuousEnv();
     env.observation = {DType::kF32, {1}};
     env.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-1}, .high = {1}};
-    const auto dpg = Make(config, env);
+    const auto dpg = MakeContinuous(config, env);
     Rng rng({6, Purpose::kTest});
-    SampleBatch b = EmptyBatch(64, 1, 1, 1);
+    SampleBatch b = EmptyContinuousBatch(64, 1, 1, 1);
     std::ranges::fill(b.discount.as<float>(), 0.0f);
     constexpr int kUpdates = 1500;
     for (int u = 0; u < kUpdates; ++u) {
@@ -215,7 +157,7 @@ TEST(DpgTest, FindsBestActionOfEachState) {
         b.action.as<float>()[i] = a;
         b.reward.as<float>()[i] = 1 - (a - s) * (a - s);
       }
-      UpdateOnce(dpg.get(), b, double(u) / kUpdates);
+      UpdateContinuous(dpg.get(), b, double(u) / kUpdates);
     }
     DpgReference reference(config, env);
     const Doubles value(dpg->value().begin(), dpg->value().end());
@@ -229,16 +171,6 @@ TEST(DpgTest, FindsBestActionOfEachState) {
 
 // ---- State.
 
-bool SameState(const TensorFile& a, const TensorFile& b) {
-  if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
-  for (const auto& [name, tensor] : a.tensors) {
-    const auto found = b.tensors.find(name);
-    if (found == b.tensors.end() || !(found->second.spec() == tensor.spec())) return false;
-    if (!std::ranges::equal(found->second.bytes(), tensor.bytes())) return false;
-  }
-  return true;
-}
-
 TEST(DpgTest, RestoredStateContinuesBitForBit) {
   for (const CriticKind critic :
        {CriticKind::kScalar, CriticKind::kCategorical, CriticKind::kQuantile}) {
@@ -246,21 +178,22 @@ TEST(DpgTest, RestoredStateContinuesBitForBit) {
     config.learner.critic = critic;
     config.network.layers[0].units = 300;  // packed weights
     config.network.normalize_observations = true;
-    const auto first = Make(config);
-    for (std::uint64_t i = 0; i < 3; ++i) UpdateOnce(first.get(), RandomBatch(6, 3, i));
+    const auto first = MakeContinuous(config);
+    for (std::uint64_t i = 0; i < 3; ++i)
+      UpdateContinuous(first.get(), RandomContinuousBatch(6, 3, i));
     // Through the bytes of a file, into an algorithm that started elsewhere.
     const auto read = DecodeSafetensors(EncodeSafetensors(first->State()));
     ASSERT_TRUE(read.ok()) << read.status().ToString();
     config.seed = 77;
-    const auto second = Make(config);
-    UpdateOnce(second.get(), RandomBatch(6, 3, 50));
+    const auto second = MakeContinuous(config);
+    UpdateContinuous(second.get(), RandomContinuousBatch(6, 3, 50));
     ASSERT_TRUE(second->SetState(*read).ok());
     EXPECT_EQ(second->updates(), 3u);
     for (std::uint64_t i = 3; i < 8; ++i) {
-      UpdateOnce(first.get(), RandomBatch(6, 3, i));
-      UpdateOnce(second.get(), RandomBatch(6, 3, i));
+      UpdateContinuous(first.get(), RandomContinuousBatch(6, 3, i));
+      UpdateContinuous(second.get(), RandomContinuousBatch(6, 3, i));
     }
-    EXPECT_TRUE(SameState(first->State(), second->State())) << EnumName(critic);
+    EXPECT_TRUE(SameContinuousState(first->State(), second->State())) << EnumName(critic);
   }
 }
 
@@ -269,22 +202,23 @@ TEST(DpgTest, RestoredTd3ContinuesBitForBit) {
   TrainingConfig config = Td3Config();
   config.learner.policy_delay = 3;
   config.network.normalize_observations = true;
-  const auto first = Make(config);
-  for (std::uint64_t i = 0; i < 4; ++i) UpdateOnce(first.get(), RandomBatch(6, 3, i));
+  const auto first = MakeContinuous(config);
+  for (std::uint64_t i = 0; i < 4; ++i)
+    UpdateContinuous(first.get(), RandomContinuousBatch(6, 3, i));
   const auto read = DecodeSafetensors(EncodeSafetensors(first->State()));
   ASSERT_TRUE(read.ok()) << read.status().ToString();
-  const auto second = Make(config);
+  const auto second = MakeContinuous(config);
   ASSERT_TRUE(second->SetState(*read).ok());
   for (std::uint64_t i = 4; i < 10; ++i) {
-    UpdateOnce(first.get(), RandomBatch(6, 3, i));
-    UpdateOnce(second.get(), RandomBatch(6, 3, i));
+    UpdateContinuous(first.get(), RandomContinuousBatch(6, 3, i));
+    UpdateContinuous(second.get(), RandomContinuousBatch(6, 3, i));
   }
-  EXPECT_TRUE(SameState(first->State(), second->State()));
+  EXPECT_TRUE(SameContinuousState(first->State(), second->State()));
 }
 
 TEST(DpgTest, RejectsMismatchedStateWithoutChange) {
-  const auto dpg = Make(SmallConfig());
-  UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
+  const auto dpg = MakeContinuous(SmallConfig());
+  UpdateContinuous(dpg.get(), RandomContinuousBatch(6, 3, 1));
   const TensorFile before = dpg->State();
   std::vector<TensorFile> bad(8, before);
   bad[0].tensors.erase("target");
@@ -297,15 +231,15 @@ TEST(DpgTest, RejectsMismatchedStateWithoutChange) {
   bad[7].metadata["algorithm"] = "dqn";
   for (std::size_t i = 0; i < bad.size(); ++i) {
     EXPECT_EQ(dpg->SetState(bad[i]).code(), Code::kInvalidArgument) << i;
-    EXPECT_TRUE(SameState(dpg->State(), before)) << i;
+    EXPECT_TRUE(SameContinuousState(dpg->State(), before)) << i;
   }
 }
 
 TEST(DpgTest, CountsRollbackAsUpdate) {
-  const auto dpg = Make(SmallConfig());
-  UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
+  const auto dpg = MakeContinuous(SmallConfig());
+  UpdateContinuous(dpg.get(), RandomContinuousBatch(6, 3, 1));
   const TensorFile old = dpg->State();
-  for (std::uint64_t i = 0; i < 4; ++i) UpdateOnce(dpg.get(), RandomBatch(6, 3, i));
+  for (std::uint64_t i = 0; i < 4; ++i) UpdateContinuous(dpg.get(), RandomContinuousBatch(6, 3, i));
   ASSERT_TRUE(dpg->RollBack(old).ok());
   EXPECT_EQ(dpg->updates(), 6u);
   const auto value = old.tensors.at("value").as<float>();
@@ -328,17 +262,17 @@ TEST(DpgTest, RejectsNonFiniteBatchWithoutChange) {
     config.learner.critic = critic;
     // The scalar critics are twins.
     if (critic == CriticKind::kScalar) config.learner.algorithm = AlgorithmKind::kTd3;
-    const auto dpg = Make(config);
-    UpdateOnce(dpg.get(), RandomBatch(6, 3, 1));
+    const auto dpg = MakeContinuous(config);
+    UpdateContinuous(dpg.get(), RandomContinuousBatch(6, 3, 1));
     const TensorFile before = dpg->State();
     for (std::size_t i = 0; i < poison.size(); ++i) {
-      SampleBatch batch = RandomBatch(6, 3, 2);
+      SampleBatch batch = RandomContinuousBatch(6, 3, 2);
       poison[i](batch);
       std::vector<float> priority(6, -1);
       const auto report = dpg->Update(batch, 0, priority);
       EXPECT_EQ(report.status().code(), Code::kDataLoss) << i;
       EXPECT_THAT(priority, ::testing::Each(-1.0f)) << i;
-      EXPECT_TRUE(SameState(dpg->State(), before)) << i;
+      EXPECT_TRUE(SameContinuousState(dpg->State(), before)) << i;
       if (i != 2) continue;
       EXPECT_THAT(report.status().message(), HasSubstr("action[1] of item 1"));
     }
@@ -346,14 +280,14 @@ TEST(DpgTest, RejectsNonFiniteBatchWithoutChange) {
 }
 
 TEST(DpgTest, RejectsMismatchedBatch) {
-  const auto dpg = Make(SmallConfig());
+  const auto dpg = MakeContinuous(SmallConfig());
   std::vector<float> priority(6);
-  SampleBatch batch = RandomBatch(6, 3, 1);
+  SampleBatch batch = RandomContinuousBatch(6, 3, 1);
   batch.action = Tensor(DType::kF32, {6, 3});
   const auto report = dpg->Update(batch, 0, priority);
   EXPECT_EQ(report.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(report.status().message(), HasSubstr("action is f32[6, 3], not f32[6, 2]"));
-  batch = RandomBatch(6, 3, 1);
+  batch = RandomContinuousBatch(6, 3, 1);
   batch.length[4] = 4;
   EXPECT_EQ(dpg->Update(batch, 0, priority).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(dpg->updates(), 0u);
@@ -363,18 +297,18 @@ TEST(DpgTest, RejectsUnsupportedConfig) {
   TrainingConfig config = SmallConfig();
   config.learner.critic = CriticKind::kCategorical;
   config.learner.v_max = config.learner.v_min;
-  EXPECT_EQ(MakeAlgorithm(config, Env()).status().code(), Code::kInvalidArgument);
-  EnvSpec discrete = Env();
+  EXPECT_EQ(MakeAlgorithm(config, ContinuousEnv()).status().code(), Code::kInvalidArgument);
+  EnvSpec discrete = ContinuousEnv();
   discrete.action = {.count = 2};
   EXPECT_EQ(MakeAlgorithm(SmallConfig(), discrete).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(MakeAlgorithm(Td3Config(), discrete).status().code(), Code::kInvalidArgument);
   TrainingConfig twins = Td3Config();
   twins.learner.critic = CriticKind::kQuantile;
-  EXPECT_THAT(MakeAlgorithm(twins, Env()).status().message(),
+  EXPECT_THAT(MakeAlgorithm(twins, ContinuousEnv()).status().message(),
               HasSubstr("learner.critic is \"quantile\", but td3 needs \"scalar\""));
   twins = Td3Config();
   twins.learner.policy_delay = 0;
-  EXPECT_EQ(MakeAlgorithm(twins, Env()).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(MakeAlgorithm(twins, ContinuousEnv()).status().code(), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -299,6 +299,63 @@ TEST(PolicyCriticTest, TwinCriticsAreSeparate) {
   }
 }
 
+// The stochastic policy: its head, the temperature, and critics of normalized actions.
+TEST(PolicyCriticTest, StochasticPolicyHasTemperatureBeforeCritics) {
+  ModelSetup setup = SmallSetup();
+  setup.algorithm = AlgorithmKind::kSac;
+  setup.initial_temperature = 0.5;
+  setup.network.critic_layers = {Linear(9)};
+  Bench b(setup, Env());
+  ASSERT_EQ(b.network->critics(), 2u);
+  std::vector<std::string> names;
+  for (const ParamSpec& spec : b.network->params()) {
+    if (spec.name.starts_with("critic2.")) continue;
+    names.push_back(spec.name + spec.shape.ToString());
+    EXPECT_EQ(spec.name.starts_with("critic."), spec.offset >= b.network->critic_offset());
+  }
+  EXPECT_THAT(names, ElementsAre("policy.layers.0.weight[7, 3]", "policy.layers.0.bias[7]",
+                                 "policy.head.weight[2, 7]", "policy.head.bias[2]",
+                                 "policy.head.log_std.weight[2, 7]", "policy.head.log_std.bias[2]",
+                                 "log_temperature[1]", "critic.layers.0.weight[9, 5]",
+                                 "critic.layers.0.bias[9]", "critic.head.weight[1, 9]",
+                                 "critic.head.bias[1]"));
+  EXPECT_FLOAT_EQ(b.value[std::size_t(b.network->temperature_offset())], float(std::log(0.5)));
+
+  // A critic without the normalization gives the same values for normalized actions.
+  setup.algorithm = AlgorithmKind::kDpg;
+  Bench plain(setup, Env());
+  const auto count = plain.value.size() - std::size_t(plain.network->critic_offset());
+  std::copy_n(b.value.begin() + b.network->critic_offset(), count,
+              plain.value.begin() + plain.network->critic_offset());
+  b.CriticLoss(true);
+  for (std::size_t i = 0; i < std::size_t(b.action.elements()); ++i) {
+    const float a = b.action.as<float>()[i];
+    plain.action.as<float>()[i] = i % 2 == 0 ? a / 2 : (a - 0.25f) / 0.25f;
+  }
+  plain.CriticLoss();
+  for (std::size_t i = 0; i < std::size_t(b.q.elements()); ++i)
+    EXPECT_NEAR(b.q.as<float>()[i], plain.q.as<float>()[i], 1e-5);
+  // The gradient of the action is that of the value.
+  const std::vector<ConstTensor> in{b.observation, b.action};
+  const ConstTensor dq(b.dq);
+  Tensor daction(DType::kF32, b.action.shape());
+  const std::vector<Tensor> din{Tensor(), daction};
+  b.CriticLoss(true);
+  b.network->critic().Backward(b.network->CriticContext(b.Backwards()), in, {&dq, 1},
+                               b.cache.bytes(), din);
+  // The second dimension has a range of 0.5, so the difference is taken over less.
+  for (std::size_t i = 0; i < std::size_t(b.action.elements()); ++i) {
+    float& a = b.action.as<float>()[i];
+    const float origin = a, step = i % 2 == 0 ? 0.0078125f : 0.001953125f;
+    a = origin + step;
+    const double up = b.CriticLoss();
+    a = origin - step;
+    const double down = b.CriticLoss();
+    a = origin;
+    EXPECT_NEAR(daction.as<float>()[i], (up - down) / (2 * double(step)), 2e-3) << i;
+  }
+}
+
 TEST(PolicyCriticTest, Bf16StaysWithinRoundingError) {
   if (!BF16Available()) GTEST_SKIP() << "no AVX-512 here";
   Bench exact(SmallSetup(), Env()), rough(SmallSetup(), Env(), Precision::kBF16);
