@@ -133,8 +133,7 @@ void CheckDpg(const Config& c, Conflicts* out) {
   out->If(!dpg && !external && !c.network.critic_layers.empty(),
           {"network.critic_layers", "learner.algorithm"},
           "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a critic network; omit it, or "
-          "change "
-          "the algorithm");
+          "change the algorithm");
   out->If(dpg && c.actor.epsilon_steps > 0, {"actor.epsilon_steps", "learner.algorithm"},
           "continuous actions use {} for exploration; set 0{}",
           c.learner.algorithm == AlgorithmKind::kSac ? "samples of the policy" : "noise",
@@ -142,8 +141,7 @@ void CheckDpg(const Config& c, Conflicts* out) {
   out->If(!dpg && !own && c.optimizer.policy_learning_rate > 0,
           {"optimizer.policy_learning_rate", "learner.algorithm"},
           "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a separate policy network; "
-          "omit it, or "
-          "change the algorithm");
+          "omit it, or change the algorithm");
   out->If(c.optimizer.policy_learning_rate > 0 && c.learner.sync == LearnerSync::kParamServer,
           {"optimizer.policy_learning_rate", "learner.sync"},
           "parameter shards use one learning rate; set 0, or learner.sync = \"allreduce\"");
