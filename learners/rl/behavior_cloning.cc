@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/failpoint.h"
+#include "learners/rl/trained_algorithm.h"
 #include "learners/rl/transition_check.h"
-#include "learners/train_state.h"
 #include "nn/models/model.h"
 #include "nn/models/policy_critic.h"
 
@@ -41,40 +41,24 @@ Sums CrossEntropy(std::span<const float> logits, std::int32_t action, double sca
           .correct = best == action ? 1.0 : 0.0};
 }
 
-class BehaviorCloning final : public Algorithm, public ExternalOptimizer {
+class BehaviorCloning final : public TrainedAlgorithm {
  public:
   BehaviorCloning(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<Module> network,
                   std::unique_ptr<TrainState> trained)
-      : config_(config),
+      : TrainedAlgorithm(std::move(network), std::move(trained)),
+        config_(config),
         env_(env),
-        network_(std::move(network)),
-        both_(dynamic_cast<const PolicyCritic*>(network_.get())),
-        trained_(std::move(trained)) {}
+        both_(dynamic_cast<const PolicyCritic*>(&this->network())) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
-  std::span<float> gradient() override { return trained_->gradient(); }
   void ApplyGradient(double progress, double norm) override {
-    trained_->Step(progress, norm, observation_);
+    trained().Step(progress, norm, observation_);
   }
-  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
-    trained_->Adopt(updates, value);
-  }
-  ExternalOptimizer* external_optimizer() override { return this; }
-  // These forward to TrainState.
-  Optimizer& optimizer() override { return trained_->optimizer(); }
-  double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
-  float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
-  std::uint64_t updates() const override { return trained_->updates(); }
-  std::span<const float> value() const override { return trained_->value(); }
-  TensorFile State() const override { return trained_->State(); }
-  Status SetState(const TensorFile& state) override { return trained_->SetState(state); }
-  Status RollBack(const TensorFile& state) override { return trained_->RollBack(state); }
-  Status CheckFinite() const override { return trained_->CheckFinite(); }
 
  private:
   // The trained part: the policy of continuous actions, else the whole network.
-  const Module& policy() const { return both_ != nullptr ? both_->policy() : *network_; }
+  const Module& policy() const { return both_ != nullptr ? both_->policy() : network(); }
   StepContext PolicyContext(bool with_gradient);
   Status PrepareBuffers(std::int64_t batch);
   Sums DiscreteLoss(const SampleBatch& batch);
@@ -82,9 +66,7 @@ class BehaviorCloning final : public Algorithm, public ExternalOptimizer {
 
   const TrainingConfig config_;
   const EnvSpec env_;
-  const std::unique_ptr<Module> network_;
-  const PolicyCritic* const both_;  // network_; nullptr: discrete actions
-  const std::unique_ptr<TrainState> trained_;
+  const PolicyCritic* const both_;  // network(); nullptr: discrete actions
   // Buffers that depend on the batch size.
   std::int64_t batch_ = -1;
   Tensor out_, dout_;  // [B, A]
@@ -94,9 +76,9 @@ class BehaviorCloning final : public Algorithm, public ExternalOptimizer {
 
 // The critic's part of the gradient stays 0, so its weights keep their values.
 StepContext BehaviorCloning::PolicyContext(bool with_gradient) {
-  const StepContext whole{.value = trained_->value(),
-                          .packed = trained_->packed_value(),
-                          .gradient = with_gradient ? trained_->gradient() : std::span<float>(),
+  const StepContext whole{.value = trained().value(),
+                          .packed = trained().packed_value(),
+                          .gradient = with_gradient ? trained().gradient() : std::span<float>(),
                           .workspace = workspace_.bytes(),
                           .accumulate = false};
   return both_ != nullptr ? both_->PolicyContext(whole) : whole;
@@ -174,7 +156,7 @@ Result<LossReport> BehaviorCloning::ComputeGradient(const SampleBatch& batch,
   const Sums sums = both_ != nullptr ? ContinuousLoss(batch) : DiscreteLoss(batch);
   const double rows = double(batch.size()), loss = sums.loss / rows;
   if (!std::isfinite(loss)) {
-    return trained_->Refuse(batch, priority, fmt::format("the loss is {}", loss));
+    return trained().Refuse(batch, priority, fmt::format("the loss is {}", loss));
   }
   StepContext context = PolicyContext(true);
   context.watch = watch;
@@ -183,11 +165,11 @@ Result<LossReport> BehaviorCloning::ComputeGradient(const SampleBatch& batch,
   const Tensor din;
   policy().Backward(context, {&in, 1}, {&dout, 1}, cache_.bytes(), {&din, 1});
   // Failpoint of the divergence tests.
-  if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) trained_->gradient()[0] = *bad;
+  if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) trained().gradient()[0] = *bad;
   // Nothing has changed yet, so a rejected batch leaves the weights as they were.
   const double norm = GradientNorm();
   if (!std::isfinite(norm)) {
-    return trained_->Refuse(batch, priority, fmt::format("the gradient norm is {}", norm));
+    return trained().Refuse(batch, priority, fmt::format("the gradient norm is {}", norm));
   }
   // ApplyGradient updates the network's observation statistics with it.
   observation_ = in;

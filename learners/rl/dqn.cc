@@ -8,8 +8,8 @@
 #include "core/base/failpoint.h"
 #include "kernels/elementwise/is_finite.h"
 #include "learners/rl/td_loss.h"
+#include "learners/rl/trained_algorithm.h"
 #include "learners/rl/transition_check.h"
-#include "learners/train_state.h"
 #include "nn/models/model.h"
 
 namespace troop {
@@ -24,36 +24,20 @@ struct BatchBuffers {
 };
 
 // Network passes and loss; weights and optimizer state are in TrainState.
-class Dqn final : public Algorithm, public ExternalOptimizer {
+class Dqn final : public TrainedAlgorithm {
  public:
   Dqn(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<Module> network,
       std::unique_ptr<TrainState> trained)
-      : config_(config),
+      : TrainedAlgorithm(std::move(network), std::move(trained)),
+        config_(config),
         env_(env),
-        form_(GetValueHead(ModelSetupOf(config))),
-        network_(std::move(network)),
-        trained_(std::move(trained)) {}
+        form_(GetValueHead(ModelSetupOf(config))) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
-  std::span<float> gradient() override { return trained_->gradient(); }
   void ApplyGradient(double progress, double norm) override {
-    trained_->Step(progress, norm, observation_);
+    trained().Step(progress, norm, observation_);
   }
-  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
-    trained_->Adopt(updates, value);
-  }
-  ExternalOptimizer* external_optimizer() override { return this; }
-  // These forward to TrainState.
-  Optimizer& optimizer() override { return trained_->optimizer(); }
-  double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
-  float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
-  std::uint64_t updates() const override { return trained_->updates(); }
-  std::span<const float> value() const override { return trained_->value(); }
-  TensorFile State() const override { return trained_->State(); }
-  Status SetState(const TensorFile& state) override { return trained_->SetState(state); }
-  Status RollBack(const TensorFile& state) override { return trained_->RollBack(state); }
-  Status CheckFinite() const override { return trained_->CheckFinite(); }
 
  private:
   Status PrepareBuffers(std::int64_t batch);
@@ -65,8 +49,6 @@ class Dqn final : public Algorithm, public ExternalOptimizer {
   const TrainingConfig config_;
   const EnvSpec env_;
   const ValueHead form_;
-  const std::unique_ptr<Module> network_;
-  const std::unique_ptr<TrainState> trained_;
   BatchBuffers buffers_;
   ConstTensor observation_;  // input of the last ComputeGradient
 };
@@ -75,7 +57,7 @@ class Dqn final : public Algorithm, public ExternalOptimizer {
 Status Dqn::PrepareBuffers(std::int64_t batch) {
   if (buffers_.batch == batch) return Status::Ok();
   const TensorSpec in{env_.observation.dtype, env_.observation.shape.Prepend(batch)};
-  TROOP_ASSIGN_OR_RETURN(const Plan plan, network_->MakePlan({&in, 1}));
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, network().MakePlan({&in, 1}));
   const TensorSpec want{DType::kF32, {batch, env_.action.count * form_.numbers}};
   if (plan.out.size() != 1 || !(plan.out[0] == want)) {
     return InvalidArgument("the network's output is {}, must be {}",
@@ -97,21 +79,21 @@ void Dqn::Evaluate(std::span<const float> value, const Packed* packed, const Ten
                    const Tensor& q, bool keep) {
   const StepContext context{value, packed, {}, buffers_.workspace.bytes()};
   const ConstTensor in(observation);
-  network_->Forward(context, {&in, 1}, {&q, 1}, keep ? buffers_.cache.bytes() : Cache{});
+  network().Forward(context, {&in, 1}, {&q, 1}, keep ? buffers_.cache.bytes() : Cache{});
 }
 
 DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
   // The target network first: then the online weights are still in the CPU cache for backward.
   const bool double_q = config_.learner.double_q;
-  Evaluate(trained_->target(), trained_->packed_target(), batch.next_observation,
+  Evaluate(trained().target(), trained().packed_target(), batch.next_observation,
            buffers_.q_next_target, false);
   // Double Q: the online network selects the action, the target network evaluates it.
   if (double_q) {
-    Evaluate(trained_->value(), trained_->packed_value(), batch.next_observation,
+    Evaluate(trained().value(), trained().packed_value(), batch.next_observation,
              buffers_.q_next_online, false);
   }
   // Keeps the activations for backward.
-  Evaluate(trained_->value(), trained_->packed_value(), batch.observation, buffers_.q, true);
+  Evaluate(trained().value(), trained().packed_value(), batch.observation, buffers_.q, true);
   return TdLoss(config_, form_, batch,
                 {.actions = env_.action.count,
                  .first = buffers_.q.data<float>(),
@@ -123,9 +105,9 @@ DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
 
 // Uses the activations that ForwardAndLoss has kept.
 void Dqn::Backward(const SampleBatch& batch, GradientWatch* watch) {
-  const std::span<float> gradient = trained_->gradient();
-  const StepContext context{.value = trained_->value(),
-                            .packed = trained_->packed_value(),
+  const std::span<float> gradient = trained().gradient();
+  const StepContext context{.value = trained().value(),
+                            .packed = trained().packed_value(),
                             .gradient = gradient,
                             .workspace = buffers_.workspace.bytes(),
                             .accumulate = false,  // overwrite; the padding stays 0 from the start
@@ -133,7 +115,7 @@ void Dqn::Backward(const SampleBatch& batch, GradientWatch* watch) {
   const ConstTensor in(batch.observation), dout(buffers_.dq);
   // Empty: no gradient with respect to the observations.
   const Tensor din;
-  network_->Backward(context, {&in, 1}, {&dout, 1}, buffers_.cache.bytes(), {&din, 1});
+  network().Backward(context, {&in, 1}, {&dout, 1}, buffers_.cache.bytes(), {&din, 1});
   // Failpoint of the divergence tests.
   if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) gradient[0] = *bad;
 }
@@ -145,12 +127,12 @@ Result<LossReport> Dqn::ComputeGradient(const SampleBatch& batch, std::span<floa
   TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
   const DqnLossSummary loss = ForwardAndLoss(batch);
   if (!std::isfinite(loss.loss) || !AllFinite(buffers_.priority)) {
-    return trained_->Refuse(batch, buffers_.priority, fmt::format("the loss is {}", loss.loss));
+    return trained().Refuse(batch, buffers_.priority, fmt::format("the loss is {}", loss.loss));
   }
   Backward(batch, watch);
   const double norm = GradientNorm();
   if (!std::isfinite(norm)) {
-    return trained_->Refuse(batch, buffers_.priority, fmt::format("the gradient norm is {}", norm));
+    return trained().Refuse(batch, buffers_.priority, fmt::format("the gradient norm is {}", norm));
   }
   // ApplyGradient updates the network's observation statistics with it.
   observation_ = ConstTensor(batch.observation);
