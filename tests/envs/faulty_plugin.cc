@@ -1,8 +1,11 @@
 // A sound little environment, and the same with one of the faults that people make: option `fault`.
 // Built by hand on troop/environment.hpp, as a user would.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <thread>
@@ -16,8 +19,15 @@ using namespace troop::plugin;
 // Shared by all objects of the process, as a careless author's would be.
 int shared_position = 0;
 
-// Memory that is never freed, but stays reachable for leak checkers.
-std::vector<char*>& leaked = *new std::vector<char*>;
+// Takes a page that is never freed. It comes from the kernel: from the heap it might be memory that
+// earlier checks of this process have freed, and the process would not grow.
+void LeakPage() {
+  constexpr std::size_t kBytes = 4096;
+  void* const page =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) throw std::runtime_error("no memory left to leak");
+  std::memset(page, 1, kBytes);
+}
 
 // A walk to the right end of a corridor, with wind. Observation: position and a target's colour.
 // The walk ends at either end, or after `limit` steps.
@@ -47,7 +57,7 @@ class Walk {
     done_ = fault_ == "stays_ended" && done_;
     if (!keep) position() = length_ / 2 + int(random_.Below(3)) - 1;
     started_ = true;
-    if (fault_ == "leaks") leaked.push_back(new char[4096]());
+    if (fault_ == "leaks") LeakPage();
     Observe(observation);
   }
 

@@ -22,6 +22,7 @@
 #include "tests/core/temp_folder.h"
 #include "tests/fleet/supervised_run_config.h"
 #include "tests/learners/supervised_fixture.h"
+#include "tests/testing/captured_log.h"
 
 namespace troop {
 namespace {
@@ -210,9 +211,9 @@ TEST(PredictTest, WarnsAboutAndAnswersInvalidUtf8) {
   std::istringstream in(
       "dull\nA GR\xc9"
       "AT movie\n\xe9\n");
-  ::testing::internal::CaptureStderr();
+  const CapturedLog log;
   ASSERT_TRUE(PredictTexts({.path = folder.path()}, in, out).ok());
-  const std::string said = ::testing::internal::GetCapturedStderr();
+  const std::string said = log.text();
   EXPECT_THAT(said, HasSubstr("text 2 is not UTF-8"));
   EXPECT_THAT(said, ::testing::Not(HasSubstr("text 3 is")));
   EXPECT_THAT(said, HasSubstr("2 of 3 texts are not UTF-8"));
@@ -305,9 +306,9 @@ TEST(PredictTest, UsesSentencePieceModelAsVocabulary) {
   config.data.vocabulary = vocabulary;
   const Status written = WriteModel(TrainingConfigOf(config), storage->get(), **module, value);
   ASSERT_TRUE(written.ok()) << written.message();
-  ::testing::internal::CaptureStderr();
+  const CapturedLog log;
   EXPECT_THAT(Say({.path = temp.path() + "/model", .texts = {"a"}}), HasSubstr("; 3 tokens\n"));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+  EXPECT_THAT(log.text(),
               HasSubstr("has 420 pieces, but the model has 2000: it may belong to another model"));
   EXPECT_THAT(Say({.path = temp.path() + "/model", .texts = {"a \xe4\xb8\xad"}}),
               HasSubstr(" 1 of them unknown\n"));
@@ -408,6 +409,8 @@ TEST(PredictTest, EvaluationOfTestReviewsMatchesTransformers) {
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
               HasSubstr(fmt::format("{}, of {} test reviews", interval, count)));
   EXPECT_EQ(Command({"eval", temp.path(), "--episodes", "0"}), kExitUsage);
+  EXPECT_EQ(Command({"eval", temp.path(), "--record", temp.path() + "/x"}), kExitUsage);
+  EXPECT_FALSE(std::filesystem::exists(temp.path() + "/x"));
   EXPECT_EQ(Command({"play", temp.path()}), kExitUsage) << "there is nothing to play";
 }
 
