@@ -26,41 +26,58 @@ constexpr int kSeeds = 5;
 constexpr double kHours = 0.5;
 #endif
 
-// Five seeds per test, so that tests run in parallel: half an hour for each of fifty seeds.
-class HoursTest : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(, HoursTest, testing::Range(0, 10));
+// Five seeds per test, so that tests run in parallel, and half an hour for each seed: of fifty
+// seeds with faults, and of twenty with scaling in addition. Half of them are slow tests.
+class HoursTest : public testing::TestWithParam<int> {
+ protected:
+  static void LoseNothingAndNeverStall(int first) {
+    Quiet();
+    for (int i = 0; i < kSeeds; ++i) {
+      const Plan plan = MakePlan(std::uint64_t(1 + first + i), kHours);
+      const Outcome outcome = Live(plan);
+      ASSERT_EQ(outcome.breach, "") << "seed " << plan.seed << "; tools/simulate --first-seed "
+                                    << plan.seed << " --seeds 1 shrinks it" << Course(plan);
+      // Enough must have happened for the test to be meaningful.
+      EXPECT_GE(double(outcome.messages), 10'000 * kHours);
+      EXPECT_GE(outcome.faults, int(20 * kHours));
+      EXPECT_GE(outcome.ended, Time{} + Seconds(3000 * kHours));
+      EXPECT_GE(double(outcome.updates), 1000 * kHours);
+      const bool sharded = plan.config.learner.sync == LearnerSync::kParamServer;
+      EXPECT_GE(double(outcome.moves), sharded ? 6 * kHours : 0);
+      EXPECT_GE(double(outcome.gradients), sharded ? 1000 * kHours : 0);
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, HoursTest, testing::Range(0, 5));
 
 TEST_P(HoursTest, LosesNothingAcknowledgedAndNeverStalls) {
-  Quiet();
-  for (int i = 0; i < kSeeds; ++i) {
-    const Plan plan = MakePlan(std::uint64_t(1 + 5 * GetParam() + i), kHours);
-    const Outcome outcome = Live(plan);
-    ASSERT_EQ(outcome.breach, "") << "seed " << plan.seed << "; tools/simulate --first-seed "
-                                  << plan.seed << " --seeds 1 shrinks it" << Course(plan);
-    // Enough must have happened for the test to be meaningful.
-    EXPECT_GE(double(outcome.messages), 10'000 * kHours);
-    EXPECT_GE(outcome.faults, int(20 * kHours));
-    EXPECT_GE(outcome.ended, Time{} + Seconds(3000 * kHours));
-    EXPECT_GE(double(outcome.updates), 1000 * kHours);
-    const bool sharded = plan.config.learner.sync == LearnerSync::kParamServer;
-    EXPECT_GE(double(outcome.moves), sharded ? 6 * kHours : 0);
-    EXPECT_GE(double(outcome.gradients), sharded ? 1000 * kHours : 0);
-  }
+  LoseNothingAndNeverStall(5 * GetParam());
+}
+TEST_P(HoursTest, SlowSeedsLoseNothingAcknowledgedAndNeverStall) {
+  LoseNothingAndNeverStall(5 * (5 + GetParam()));
 }
 
 // Scaling of actors, replay shards and learners, in addition to faults.
-class ScaledHoursTest : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(, ScaledHoursTest, testing::Range(0, 4));
+class ScaledHoursTest : public testing::TestWithParam<int> {
+ protected:
+  static void LoseNothingAndNeverStall(int first) {
+    Quiet();
+    for (int i = 0; i < kSeeds; ++i) {
+      const Plan plan = MakeScaledPlan(std::uint64_t(1 + first + i), kHours);
+      const Outcome outcome = Live(plan);
+      ASSERT_EQ(outcome.breach, "") << "seed " << plan.seed << Course(plan);
+      EXPECT_GE(double(outcome.moves), 8 * kHours);
+      EXPECT_GE(double(outcome.updates), 300 * kHours);
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, ScaledHoursTest, testing::Range(0, 2));
 
 TEST_P(ScaledHoursTest, ScalingLosesNothingAcknowledgedAndNeverStalls) {
-  Quiet();
-  for (int i = 0; i < kSeeds; ++i) {
-    const Plan plan = MakeScaledPlan(std::uint64_t(1 + 5 * GetParam() + i), kHours);
-    const Outcome outcome = Live(plan);
-    ASSERT_EQ(outcome.breach, "") << "seed " << plan.seed << Course(plan);
-    EXPECT_GE(double(outcome.moves), 8 * kHours);
-    EXPECT_GE(double(outcome.updates), 300 * kHours);
-  }
+  LoseNothingAndNeverStall(5 * GetParam());
+}
+TEST_P(ScaledHoursTest, SlowSeedsOfScalingLoseNothingAcknowledgedAndNeverStall) {
+  LoseNothingAndNeverStall(5 * (2 + GetParam()));
 }
 
 TEST(SimulationTest, ScalingWithoutFaultsAcknowledgesAllItems) {

@@ -183,16 +183,6 @@ def fingerprint(path, root, seen):
     return digest.hexdigest()
 
 
-def reaches(path, root, prefix, seen):
-    """Whether a header includes one whose name begins so, directly or by others of ours."""
-    if path in seen or not path.is_file():
-        return False
-    seen.add(path)
-    return any(name.startswith(prefix)
-               or bracket == '"' and reaches(root / name, root, prefix, seen)
-               for _, bracket, name in includes(path))
-
-
 def included_first(root):
     """The headers that some source includes first. A build without TROOP_UNITY shows that nothing
     is missing in them; with it, the rule `includes` does."""
@@ -210,7 +200,6 @@ def included_first(root):
 STANDARD = ("algorithm", "array", "atomic", "chrono", "cmath", "condition_variable", "deque",
             "filesystem", "fstream", "functional", "map", "memory", "mutex", "optional", "random",
             "set", "span", "string", "thread", "unordered_map", "variant", "vector", "fmt/format.h")
-GOOGLETEST = ("gmock/gmock.h", "gtest/gtest.h")
 PRECOMPILED_MIN = 20   # headers, for which that is worth its time
 
 
@@ -222,32 +211,31 @@ def check_headers(root, build, compiler):
     known = json.loads(read(stamp)) if stamp.exists() else {}
     passed = {}
     first = included_first(root)
+    # Those of tests have the rule `includes` alone: parsing GoogleTest takes most of the time.
     headers = [path for path in tracked(root)
                if path.suffix == ".h" and path.relative_to(root).as_posix() not in first
+               and path.relative_to(root).parts[0] != "tests"
                or path.relative_to(root).as_posix() == PUBLIC_HPP]
-    locks = {GOOGLETEST: threading.Lock(), (): threading.Lock()}
+    lock = threading.Lock()
 
     @functools.lru_cache(maxsize=None)
-    def precompile(more):
-        """The header that includes STANDARD and `more`."""
-        source = build / f"tidy_headers_{len(more)}.h"
-        source.write_text("".join(f"#include <{name}>\n" for name in STANDARD + more),
-                          encoding="utf-8")
+    def precompile():
+        """The header that includes STANDARD."""
+        source = build / "tidy_headers.h"
+        source.write_text("".join(f"#include <{name}>\n" for name in STANDARD), encoding="utf-8")
         line = [word for word in command if word != "-fsyntax-only"][:-2]
         subprocess.run([*line, "-x", "c++-header", "-o", f"{source}.gch", str(source)],
                        capture_output=True, check=False)  # without it, it is parsed each time
         return source
 
     def before(path):
-        """What is included in front of a header. Nothing for what users include, nor for what
-        stands in for a library's header (tests/cuda/plain/fmt), nor where there are few."""
+        """What is included in front of a header. Nothing for what users include, nor where there
+        are few."""
         public = path.relative_to(root).as_posix() == PUBLIC_HPP
-        if public or path.parent.name == "fmt" or len(headers) < PRECOMPILED_MIN:
+        if public or len(headers) < PRECOMPILED_MIN:
             return []
-        tests = reaches(path, root, ("gtest/", "gmock/"), set())
-        more = GOOGLETEST if tests else ()
-        with locks[more]:
-            return ["-include", str(precompile(more))]
+        with lock:
+            return ["-include", str(precompile())]
 
     def compile_alone(path):
         relative = str(path.relative_to(root))
