@@ -14,7 +14,7 @@ struct LossReport {
   double rows = 0;           // items (or labels) that the means are taken over
   // SAC only.
   double entropy = 0;      // mean of -log π of sampled normalized actions
-  double temperature = 0;  // of this update; the same for all learners
+  double temperature = 0;  // α in this update; all learners have the same value
   // Supervised algorithms only.
   double accuracy = 0;         // share of labels classified correctly
   std::int64_t sequences = 0;  // in this learner's part of the batch

@@ -70,7 +70,7 @@ class LayerNormLayer final : public Module {
 
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
-    const auto& packed = static_cast<const LayerNormPacked&>(*context.packed);
+    const Weights weights = WeightsOf(context);
     const std::int64_t elements = in[0].elements();
     // In training the statistics are kept for the backward pass.
     Arena workspace(context.workspace);
@@ -80,8 +80,8 @@ class LayerNormLayer final : public Module {
     // A bf16 output is rounded after the activation.
     const bool wide = out[0].dtype() == DType::kF32;
     float* const y = wide ? Floats(out[0].bytes()) : Floats(workspace.Take(Bytes(elements)));
-    Kernels().layer_norm({std::int64_t(Rows(elements)), n_, kLayerNormEpsilon}, x,
-                         packed.weight.data(), packed.bias.data(), y, rows.mean, rows.rstd);
+    Kernels().layer_norm({std::int64_t(Rows(elements)), n_, kLayerNormEpsilon}, x, weights.weight,
+                         weights.bias, y, rows.mean, rows.rstd);
     if (activation_ != Activation::kNone)
       ActivationForward(activation_, elements, y, y, DType::kF32);
     if (!wide) {
@@ -97,7 +97,7 @@ class LayerNormLayer final : public Module {
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
-    const auto& packed = static_cast<const LayerNormPacked&>(*context.packed);
+    const Weights weights = WeightsOf(context);
     const std::int64_t elements = in[0].elements();
     Arena workspace(context.workspace);
     float* const dz = Floats(workspace.Take(Bytes(elements)));
@@ -124,13 +124,24 @@ class LayerNormLayer final : public Module {
     }
     const Statistics rows = StatisticsOf(elements, cache);
     Kernels().layer_norm_backward({std::int64_t(Rows(elements)), n_, kLayerNormEpsilon}, x,
-                                  packed.weight.data(), rows.mean, rows.rstd, dz, dz, dweight,
-                                  dbias);
+                                  weights.weight, rows.mean, rows.rstd, dz, dz, dweight, dbias);
     if (din.empty() || din[0].empty()) return;
     ConvertScaled({.n = elements, .x = dz, .y = din[0].bytes().data(), .y_dtype = din[0].dtype()});
   }
 
  private:
+  // Weight and bias: [n] each.
+  struct Weights {
+    const float *weight, *bias;
+  };
+  // Without Packed they are those of the value.
+  Weights WeightsOf(const StepContext& context) const {
+    if (context.packed == nullptr)
+      return {context.value.data(), context.value.data() + params_[1].offset};
+    const auto& packed = static_cast<const LayerNormPacked&>(*context.packed);
+    return {packed.weight.data(), packed.bias.data()};
+  }
+
   // Numbers of the rows: [rows] each.
   struct Statistics {
     float *mean, *rstd;

@@ -237,7 +237,7 @@ class Critic final : public Module {
 
   const CriticParts parts_;
   std::vector<ParamSpec> params_;
-  std::vector<float> offset_, scale_;  // of the normalization of each action dimension
+  std::vector<float> offset_, scale_;  // normalization of each action dimension
   std::int64_t rest_offset_ = 0;
   bool front_trains_ = false;
 };

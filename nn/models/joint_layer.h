@@ -30,8 +30,8 @@ class JointLayer {
   void Pack(std::span<const float> value);
   // The joint weight and bias: in the value itself, or gathered by Pack.
   LayerWeights Weights(std::span<const float> value);
-  // Computes the joint gradient and scatters the blocks; what is outside them is discarded. x, dz:
-  // as in LayerKernel.
+  // Computes the joint gradient and scatters the blocks; what is outside them is discarded. x and
+  // dz have the types of LayerKernel.
   void BackwardWeight(std::int64_t batch, const void* x, const void* dz, std::span<float> gradient,
                       bool accumulate);
 

