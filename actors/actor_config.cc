@@ -45,6 +45,13 @@ void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
   v.Visit({"actor.n_step", "Number of rewards in an n-step return before the bootstrap value.",
            Between(1, 1024)},
           c.n_step);
+  v.Visit(
+      {"actor.unroll_length",
+       "Steps per item of experience, fewer at the end of an episode: a sequence with all of its "
+       "observations, actions and rewards, which pqn and own algorithms learn from. 0: items "
+       "are n-step transitions (actor.n_step).",
+       Between(0, 1024)},
+      c.unroll_length);
   v.Visit({"actor.weight_sync_steps",
            "Agent steps per environment between two requests of an actor for new weights.",
            Between(1, kConfigMany)},

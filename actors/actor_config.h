@@ -30,6 +30,7 @@ struct ActorConfig {
   double noise_sigma = 0.3;  // dpg, td3: in halves of the action range
   double noise_alpha = 0;    // dpg, td3; 0: same noise for all environments
   std::int64_t n_step = 3;
+  std::int64_t unroll_length = 0;        // steps per item; 0: n-step transitions
   std::int64_t weight_sync_steps = 100;  // agent steps per environment between weight updates
   std::int64_t insert_batch_size = 50;
   std::int64_t max_inflight_inserts = 4;

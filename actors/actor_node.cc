@@ -70,6 +70,7 @@ Status ActorNode::Build() {
     state_[i].global = first + i;
     builders_.emplace_back(TrajectoryBuilder::Options{.spec = trajectory,
                                                       .n_step = int(config_.actor.n_step),
+                                                      .unroll = int(config_.actor.unroll_length),
                                                       .gamma = config_.gamma,
                                                       .reward_clip = config_.env.reward_clip,
                                                       .copies = int(config_.actor.insert_copies)},

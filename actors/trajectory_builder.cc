@@ -20,27 +20,32 @@ constexpr double kPriorityMax = std::numeric_limits<float>::max();
 TrajectoryBuilder::TrajectoryBuilder(const Options& options, StreamId stream)
     : options_(options), stream_(stream) {
   TROOP_CHECK(options.n_step >= 1, "n_step is {}", options.n_step);
+  TROOP_CHECK(options.unroll >= 0, "unroll is {}", options.unroll);
   TROOP_CHECK(options.copies >= 1, "copies is {}", options.copies);
 }
 
-// A step completes the item of n steps before.
+// A step completes the item of n steps before, or the unroll before it.
 void TrajectoryBuilder::Append(const Step& step) {
-  // The oldest pending step bootstraps from this one's observation.
-  if (pending_.size() == std::size_t(options_.n_step)) EmitFirst(step.q_max);
+  // The pending steps bootstrap from this one's observation.
+  if (options_.unroll > 0) {
+    if (pending_.size() == std::size_t(options_.unroll)) EmitUnroll(step.q_max);
+  } else if (pending_.size() == std::size_t(options_.n_step)) {
+    EmitFirst(step.q_max);
+  }
   AppendFrame(step, false);
-  pending_.push_back(
-      {next_frame_ - 1, step.q_taken, float(step.reward * reward_scale_), step.policy_version});
+  pending_.push_back({next_frame_ - 1, step.q_taken, step.q_max, float(step.reward * reward_scale_),
+                      step.policy_version});
   // The end of an episode completes all pending items, with fewer than n steps.
   if (!step.terminated && !step.truncated) return;
   AppendFrame(step, true);
-  while (!pending_.empty()) EmitFirst(step.terminated ? 0 : step.q_max);
+  EmitAll(step.terminated ? 0 : step.q_max);
 }
 
 // Like a truncation: the step before keeps discount 1, so that its items bootstrap.
 void TrajectoryBuilder::Cut(std::span<const std::byte> observation, std::optional<float> q_max) {
   if (!open_) return;
   AppendFrame({.final_observation = observation}, true);
-  while (q_max && !pending_.empty()) EmitFirst(*q_max);
+  if (q_max) EmitAll(*q_max);
   pending_.clear();
 }
 
@@ -63,12 +68,39 @@ void TrajectoryBuilder::AppendFrame(const Step& step, bool final) {
   ++frames_;
 }
 
+double TrajectoryBuilder::Clipped(double reward) const {
+  const double clip = options_.reward_clip;
+  return clip > 0 ? std::clamp(reward, -clip, clip) : reward;
+}
+
+// With n-step items there is one per pending step, each with fewer than n steps.
+void TrajectoryBuilder::EmitAll(double bootstrap) {
+  if (options_.unroll > 0 && !pending_.empty()) EmitUnroll(bootstrap);
+  while (!pending_.empty()) EmitFirst(bootstrap);
+}
+
+// The policy version is that of the first step, which has the oldest weights.
+void TrajectoryBuilder::EmitUnroll(double bootstrap) {
+  double sum = 0;
+  for (std::size_t t = 0; t < pending_.size(); ++t) {
+    const Pending& p = pending_[t];
+    const double next = t + 1 < pending_.size() ? double(pending_[t + 1].q_max) : bootstrap;
+    sum += std::abs(Clipped(p.reward) + options_.gamma * next - double(p.q_taken));
+  }
+  items_.insert(items_.end(), std::size_t(options_.copies),
+                {.stream = stream_,
+                 .first_frame = pending_.front().frame,
+                 .length = std::uint32_t(pending_.size()),
+                 .priority = float(std::min(sum / double(pending_.size()), kPriorityMax)),
+                 .policy_version = pending_.front().policy_version});
+  pending_.clear();
+}
+
 // Discounted sum over the pending rewards, then the bootstrap value.
 void TrajectoryBuilder::EmitFirst(double bootstrap) {
   double value = 0, scale = 1;
   for (const Pending& p : pending_) {
-    const double clip = options_.reward_clip;
-    value += scale * (clip > 0 ? std::clamp<double>(p.reward, -clip, clip) : p.reward);
+    value += scale * Clipped(p.reward);
     scale *= options_.gamma;
   }
   value += scale * bootstrap;

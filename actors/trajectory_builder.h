@@ -15,12 +15,16 @@ namespace troop {
 //   |Σ_{k<n} γ^k r_{t+k+1} + γ^n max_a q(s_{t+n}, a) − q(s_t, a_t)|.
 // So an item is complete when its bootstrap frame has been acted on, or the episode has ended. The
 // final observation of a truncated episode is never acted on; the last known max q is used for it.
+// With options.unroll, items are unrolls instead: consecutive, disjoint sequences of that many
+// steps, fewer at the end of an episode, with the mean one-step |TD error| as initial priority:
+//   (1/L) Σ_t |r_{t+1} + γ max_a q(s_{t+1}, a) − q(s_t, a_t)|.
 // Owner: one actor. Amortized O(frame bytes + n) per step.
 class TrajectoryBuilder {
  public:
   struct Options {
     TrajectorySpec spec;
     int n_step = 3;
+    int unroll = 0;  // steps per unroll; 0: n-step items
     double gamma = 0.99;
     // The learner's bound; only for priorities: frames keep the raw reward.
     double reward_clip = 0;
@@ -55,17 +59,22 @@ class TrajectoryBuilder {
  private:
   struct Pending {  // a step whose item is incomplete
     std::uint64_t frame;
-    float q_taken, reward;  // scaled
+    float q_taken, q_max, reward;  // reward: scaled
     std::uint64_t policy_version;
   };
   void AppendFrame(const Step& step, bool final);
   // Completes the oldest pending item, with that bootstrap value.
   void EmitFirst(double bootstrap);
+  // Completes the unroll of all pending steps, with that bootstrap value.
+  void EmitUnroll(double bootstrap);
+  // Completes all pending items at the end of an episode.
+  void EmitAll(double bootstrap);
+  double Clipped(double reward) const;
 
   const Options options_;
   const StreamId stream_;
   double reward_scale_ = 1;
-  std::deque<Pending> pending_;  // at most n
+  std::deque<Pending> pending_;  // at most n, or a whole unroll
   bool open_ = false;            // the last frame was acted on, and its episode continues
   std::uint64_t next_frame_ = 0;
   std::uint32_t frames_ = 0;  // since the last Take

@@ -12,6 +12,7 @@
 #include "learners/rl/dpg.h"
 #include "learners/rl/dqn.h"
 #include "learners/rl/gpu_dqn.h"
+#include "learners/rl/pqn.h"
 #include "learners/supervised/supervised.h"
 #include "nn/models/model.h"
 
@@ -80,7 +81,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
   const AlgorithmKind kind = config.learner.algorithm;
   if (kind == AlgorithmKind::kOwn) return MakeOwnAlgorithm(config, env);
   if (config.learner.device == DeviceChoice::kCuda &&
-      (HasPolicyNetwork(kind) || kind == AlgorithmKind::kExternal ||
+      (HasPolicyNetwork(kind) || LearnsFromUnrolls(kind) || kind == AlgorithmKind::kExternal ||
        kind == AlgorithmKind::kBehaviorCloning)) {
     return InvalidArgument(
         "learner.device is \"cuda\", but learner.algorithm = \"{}\" only runs on the CPU; "
@@ -106,6 +107,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
     return MakeDpg(config, seen, std::move(both), learner);
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
+  if (kind == AlgorithmKind::kPqn) return MakePqn(config, seen, std::move(network));
   if (config.learner.device != DeviceChoice::kCpu) {
     // MakeGpuDqn consumes its network; the CPU algorithm below needs one if no GPU is used.
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(setup, env));

@@ -9,15 +9,17 @@
 namespace troop {
 
 void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
-  v.Visit({.name = "learner.algorithm",
-           .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
-                  "2018), TD3 (Fujimoto et al. 2018) or SAC (Haarnoja et al. 2018) for continuous "
-                  "ones; for text (data.reviews) a sentiment classifier, or masked-LM pre-training "
-                  "(Devlin et al. 2019). external: a program of the user "
-                  "computes the updates of an agent, such as troop.Learner in Python. "
-                  "behavior_cloning: an agent imitates learner.demonstrations. Other names are "
-                  "algorithms of an extension in C++ (learner.library)."},
-          c.algorithm, c.own_algorithm);
+  v.Visit(
+      {.name = "learner.algorithm",
+       .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
+              "2018), TD3 (Fujimoto et al. 2018) or SAC (Haarnoja et al. 2018) for continuous "
+              "ones; PQN (Gallici et al. 2024) for discrete actions without old experience; for "
+              "text (data.reviews) a sentiment classifier, or masked-LM pre-training "
+              "(Devlin et al. 2019). external: a program of the user "
+              "computes the updates of an agent, such as troop.Learner in Python. "
+              "behavior_cloning: an agent imitates learner.demonstrations. Other names are "
+              "algorithms of an extension in C++ (learner.library)."},
+      c.algorithm, c.own_algorithm);
   v.Visit({"learner.library",
            "Shared library with own algorithms and layers (docs/guide/own_algorithm_in_cpp.md); a "
            "relative path in a file is relative to the file's folder. Empty: none."},
@@ -30,6 +32,11 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
       c.batch_size);
   // Values and targets.
   v.Visit({"learner.gamma", "Discount factor per agent step.", Between(0, 1)}, c.gamma);
+  v.Visit({"learner.lambda",
+           "pqn: λ of the λ-returns; 0 bootstraps after one step, 1 at the end of the unroll "
+           "(actor.unroll_length).",
+           Between(0, 1)},
+          c.lambda);
   v.Visit({"learner.double_q",
            "Select the bootstrap action with the online network (van Hasselt et al. 2016)."},
           c.double_q);

@@ -32,6 +32,7 @@ struct LearnerConfig {
   std::vector<EnvOption> options;  // of an own algorithm, sorted by name
   std::int64_t batch_size = 64;
   double gamma = 0.99;
+  double lambda = 0.65;  // pqn
   bool double_q = true;
   TdLoss loss = TdLoss::kHuber;
   std::int64_t target_update_every_updates = 500;  // updates between target copies

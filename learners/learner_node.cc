@@ -210,7 +210,8 @@ std::unique_ptr<UpdateJob> LearnerNode::NextJob() {
   // Schedules interpolate between the batches of a job, from the progress at its beginning and the
   // increase per update. Agent steps do not follow updates, so their increase is 0.
   job->progress = Progress(submitted_);
-  job->progress_step = source_->ends_with_steps() ? 0 : Progress(1);
+  const bool by_updates = UpdatesExpected(context_.config, updater_->learners()) > 0;
+  job->progress_step = by_updates ? Progress(1) : 0;
   const std::size_t batches_max = source_->batches_max(updater_->batches_max());
   while (job->batches.size() < batches_max) {
     // Learners of a group count updates together; only a learner that is alone stops by itself.

@@ -9,7 +9,8 @@ namespace troop {
 double UpdatesExpected(const TrainingConfig& config, int learners) {
   const LearnerConfig& l = config.learner;
   if (config.run.max_updates > 0) return double(config.run.max_updates);
-  if (config.replay.samples_per_insert <= 0) return 0;
+  // The number of unrolls depends on where episodes end.
+  if (config.replay.samples_per_insert <= 0 || config.unroll_length > 0) return 0;
   // The rate limiter samples nothing for the first min_items.
   const double paid =
       config.run.total_steps * double(config.insert_copies) - double(config.replay.min_items);

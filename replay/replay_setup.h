@@ -11,9 +11,10 @@ namespace troop {
 struct ReplaySetup {
   std::int64_t seed = 1;
   ReplayConfig replay;
-  std::int64_t n_step = 3;       // actor.n_step
-  std::int64_t frame_stack = 1;  // env.frame_stack
-  std::int64_t batch_size = 64;  // learner.batch_size
+  std::int64_t n_step = 3;         // actor.n_step
+  std::int64_t unroll_length = 0;  // actor.unroll_length; 0: items are transitions
+  std::int64_t frame_stack = 1;    // env.frame_stack
+  std::int64_t batch_size = 64;    // learner.batch_size
 };
 
 }  // namespace troop

@@ -16,6 +16,7 @@
 
 namespace troop {
 
+// The folder is marked before anything can fail, so that an aborted start is recognized.
 Result<std::unique_ptr<RunSession>> RunSession::Open(const Config& config, const Options& options) {
   std::unique_ptr<RunSession> session(new RunSession(options));
   TROOP_ASSIGN_OR_RETURN(session->folder_, OpenRunFolder(config, options.use));
@@ -33,6 +34,7 @@ Result<std::unique_ptr<RunSession>> RunSession::Open(const Config& config, const
   return session;
 }
 
+// The log begins after the folder has its files, since it is one of them.
 Status RunSession::Begin(const EnvSpec& env) {
   RunMonitor::Options monitoring{.live = options_.live};
   if (options_.use == FolderUse::kResume) monitoring.steps = start_.steps;

@@ -27,6 +27,7 @@ void MountainCar::Reset(std::uint64_t seed, std::span<std::byte> observation) {
   WriteFloats(state_, observation);
 }
 
+// The order of operations is Gymnasium's, since the trajectories must have the same bits.
 StepResult MountainCar::Step(std::span<const std::byte> action, std::span<std::byte> observation) {
   auto& [position, velocity] = state_;
   velocity += (ReadDiscrete(action, 3) - 1) * kForce + std::cos(3 * position) * -kGravity;

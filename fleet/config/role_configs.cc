@@ -45,6 +45,7 @@ ReplaySetup ReplaySetupOf(const Config& config) {
   return {.seed = config.seed,
           .replay = config.replay,
           .n_step = config.actor.n_step,
+          .unroll_length = config.actor.unroll_length,
           .frame_stack = config.env.frame_stack,
           .batch_size = config.learner.batch_size};
 }
@@ -72,6 +73,7 @@ TrainingConfig TrainingConfigOf(const Config& config) {
           .reward_clip = config.env.reward_clip,
           .normalize_rewards = config.env.normalize_rewards,
           .n_step = config.actor.n_step,
+          .unroll_length = config.actor.unroll_length,
           .insert_copies = config.actor.insert_copies,
           .evaluator_enabled = config.evaluator.enabled,
           .log_dir = config.log.dir,

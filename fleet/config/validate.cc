@@ -177,22 +177,33 @@ void CheckReplay(const Config& c, Conflicts* out) {
   out->If(c.replay.min_items > c.run.total_steps, {"replay.min_items", "run.total_steps"},
           "{} exceeds run.total_steps = {}, so no batch would ever be sampled; lower it",
           c.replay.min_items, TomlNumber(c.run.total_steps));
+  // Each item would be evicted before the learner has sampled as often as the ratio demands, so
+  // that both sides would wait forever.
+  const auto times = double(c.replay.max_times_sampled);
+  out->If(
+      times > 0 && c.replay.samples_per_insert > times,
+      {"replay.samples_per_insert", "replay.max_times_sampled"},
+      "{} exceeds replay.max_times_sampled = {}, at which an item is evicted; lower it, or raise "
+      "that",
+      TomlNumber(c.replay.samples_per_insert), c.replay.max_times_sampled);
   const InsertBounds insert = InsertBoundsOf(c.actor);
   out->If(insert.items_max > capacity,
           {"replay.capacity_items", "actor.insert_batch_size", "actor.envs"},
           "{} is less than the largest insert of an actor, {} items (actor.insert_batch_size - 1 + "
-          "actor.envs x (actor.n_step + 1) x actor.insert_copies); raise it, or lower those",
-          capacity, insert.items_max);
+          "actor.envs x {} x actor.insert_copies); raise it, or lower those",
+          capacity, insert.items_max, c.actor.unroll_length > 0 ? "2" : "(actor.n_step + 1)");
   // The frame log holds at least 4096 frames and accepts at most half of its capacity in one
   // insert, with each stream's newest frames, to which later items may refer.
-  const std::int64_t frames =
-      insert.frames_max + c.actor.envs * (c.actor.n_step + c.env.frame_stack);
-  const std::int64_t frames_max = std::max<std::int64_t>(capacity, 4096) / 2;
+  const std::int64_t steps = std::max(c.actor.n_step, c.actor.unroll_length);
+  const std::int64_t frames = insert.frames_max + c.actor.envs * (steps + c.env.frame_stack);
+  const std::int64_t held = capacity * (c.actor.unroll_length + 1);  // at least
+  const std::int64_t frames_max = std::max<std::int64_t>(held, 4096) / 2;
   out->If(insert.items_max <= capacity && frames > frames_max,
           {"actor.insert_batch_size", "replay.capacity_items", "actor.envs"},
           "{} leads to inserts of up to {} frames, but the replay accepts {}; raise "
           "replay.capacity_items to {}, or lower this",
-          c.actor.insert_batch_size, frames, frames_max, 2 * frames);
+          c.actor.insert_batch_size, frames, frames_max,
+          (2 * frames + c.actor.unroll_length) / (c.actor.unroll_length + 1));
 }
 
 // Checks the inference servers against the requests of the actors.

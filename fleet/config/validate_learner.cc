@@ -185,6 +185,8 @@ void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
               kPolicy);
   constexpr std::string_view kTd3 = "learner.algorithm = \"td3\"";
   const bool td3 = algorithm == AlgorithmKind::kTd3;
+  learner_key(algorithm == AlgorithmKind::kPqn, "learner.lambda", &LearnerConfig::lambda,
+              "learner.algorithm = \"pqn\"");
   learner_key(td3, "learner.policy_delay", &LearnerConfig::policy_delay, kTd3);
   learner_key(td3, "learner.target_policy_noise", &LearnerConfig::target_policy_noise, kTd3);
   learner_key(td3, "learner.target_noise_clip", &LearnerConfig::target_noise_clip, kTd3);
@@ -222,6 +224,43 @@ void CheckTwinCritics(const Config& c, Conflicts* out) {
   out->If(delays && c.learner.hogwild_threads > 1,
           {"learner.policy_delay", "learner.hogwild_threads"},
           "Hogwild threads update all weights at once; set 1, or learner.hogwild_threads = 1");
+}
+
+// Checks runs whose items are unrolls, and the keys that they have no use for.
+void CheckUnrolls(const Config& c, Conflicts* out) {
+  const AlgorithmKind algorithm = c.learner.algorithm;
+  const bool learns = LearnsFromUnrolls(algorithm), unrolls = c.actor.unroll_length > 0;
+  const std::string name = TomlString(AlgorithmName(c.learner));
+  out->If(learns && !unrolls, {"actor.unroll_length", "learner.algorithm"},
+          "is 0, but learner.algorithm = {} learns from unrolls; set their steps, for example 32",
+          name);
+  out->If(
+      unrolls && !learns && algorithm != AlgorithmKind::kOwn,
+      {"actor.unroll_length", "learner.algorithm"},
+      "{} is supported by learner.algorithm = \"pqn\" and own algorithms only, not by {}; set 0, "
+      "or change the algorithm",
+      c.actor.unroll_length, name);
+  if (!unrolls) return;
+  out->If(c.actor.n_step != ActorConfig().n_step, {"actor.n_step", "actor.unroll_length"},
+          "{} has no effect on unrolls, which contain every reward; omit it", c.actor.n_step);
+  out->If(!c.learner.demonstrations.empty(), {"learner.demonstrations", "actor.unroll_length"},
+          "are transitions, which do not fit into batches of unrolls; omit it, or set 0");
+  if (algorithm != AlgorithmKind::kPqn) return;
+  // Old experience needs corrections, which the algorithm does not have.
+  out->If(
+      c.replay.max_times_sampled == 0, {"replay.max_times_sampled", "learner.algorithm"},
+      "is 0, but learner.algorithm = \"pqn\" learns from new experience only; set the number of "
+      "times that an unroll is used, for example 1");
+  const LearnerConfig plain;
+  const LearnerConfig& l = c.learner;
+  const auto without = [&](bool changed, const char* key, std::string_view what) {
+    out->If(changed, {key, "learner.algorithm"},
+            "has no effect on learner.algorithm = \"pqn\", which has no {}; omit it", what);
+  };
+  without(l.target_update_every_updates != plain.target_update_every_updates,
+          "learner.target_update_every_updates", "target network");
+  without(l.target_tau != plain.target_tau, "learner.target_tau", "target network");
+  without(l.double_q != plain.double_q, "learner.double_q", "target network");
 }
 
 // Checks the names of own algorithms and layers. Those of a library are unknown until it is loaded,
@@ -337,6 +376,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckKeysOfAlgorithms(c, out);
   CheckTwinCritics(c, out);
   CheckExternal(c, out);
+  CheckUnrolls(c, out);
   CheckOwnNames(c, out);
   CheckDemonstrations(c, out);
 }

@@ -100,11 +100,14 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   const double observation = double(input.bytes());
   TROOP_ASSIGN_OR_RETURN(const Plan acting, plan(config.actor.envs));
   TROOP_ASSIGN_OR_RETURN(const Plan judging, plan(config.evaluator.envs));
-  TROOP_ASSIGN_OR_RETURN(const Plan learning, plan(config.learner.batch_size));
+  // A batch of unrolls has all of their frames.
+  const std::int64_t length = config.actor.unroll_length;
+  const std::int64_t rows = config.learner.batch_size * (length + 1);
+  TROOP_ASSIGN_OR_RETURN(const Plan learning, plan(rows));
   TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config.optimizer, 1));
   const double slots = double(optimizer->slots().size());
-  // A batch has observations and next observations, hence the factor 2.
-  const double batch = 2.0 * observation * double(config.learner.batch_size);
+  // Observations and next observations, or the frames of unrolls and the rows made of them.
+  const double batch = 2.0 * observation * double(rows);
   ProcessBytes bytes;
   // Weights in use, and the copy being received.
   bytes.actor = weights + value + double(acting.workspace_bytes) +

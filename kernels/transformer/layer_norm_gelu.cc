@@ -41,6 +41,7 @@ void GatherRows(std::span<const std::int32_t> ids, std::int64_t width, const flo
   }
 }
 
+// Equal ids add up, so the rows are processed in order.
 void ScatterAddRows(std::span<const std::int32_t> ids, std::int64_t width, const float* dout,
                     float* dtable) {
   for (const std::int32_t id : ids) {
@@ -49,6 +50,7 @@ void ScatterAddRows(std::span<const std::int32_t> ids, std::int64_t width, const
   }
 }
 
+// A stride of 0 stands for rows without gaps.
 void AddToRows(std::int64_t rows, std::int64_t n, const float* bias, float* x,
                std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; ++r) AddInto(n, bias, x + r * (stride == 0 ? n : stride));

@@ -94,6 +94,7 @@ ReplaySampler::Options ReplayBatchSource::SamplingOptions(const TrajectorySpec& 
       {.seed = config_.seed,
        .replay = config_.replay,
        .n_step = config_.n_step,
+       .unroll_length = config_.unroll_length,
        .frame_stack = config_.frame_stack,
        .batch_size = config_.learner.batch_size - DemonstrationRows(config_.learner)},
       trajectory);

@@ -14,11 +14,13 @@ ShardProgress::ShardProgress(const TrainingConfig& config)
       updates_max_(config.run.max_updates),
       batches_follow_(BatchesFollow(config)) {}
 
+// True if each version of the shards is one update of all learners, so that versions count them.
 bool ShardProgress::BatchesFollow(const TrainingConfig& config) {
   return HasSynchronousShards(config.paramserver) &&
          config.paramserver.pull_every == config.paramserver.push_every;
 }
 
+// The count of batches is computed again after a shard has lost updates.
 void ShardProgress::Pulled(std::uint64_t version) {
   const bool went_back = version < std::exchange(version_, version);
   if (!batches_ || batches_follow_ || went_back) {

@@ -55,8 +55,13 @@ Codec CodecFor(FrameCompression compression, const TensorSpec& observation) {
   return Codec::kNone;
 }
 
-// The run's own table holds n-step transitions.
+// The run's own table holds n-step transitions or unrolls.
 ViewSpec ViewFor(const ReplaySetup& setup) {
+  if (setup.unroll_length > 0) {
+    return {.kind = ViewSpec::Kind::kSequence,
+            .length_max = int(setup.unroll_length),
+            .stack = int(setup.frame_stack)};
+  }
   return {.kind = ViewSpec::Kind::kTransition,
           .length_max = int(setup.n_step),
           .stack = int(setup.frame_stack)};

@@ -18,7 +18,8 @@ namespace troop {
 
 // Codec of a config. "auto": LZ4 for images of 1 KiB and more; smaller ones hardly shrink.
 Codec CodecFor(FrameCompression compression, const TensorSpec& observation);
-// View of the run's own table: transitions of n_step steps with stacked frames.
+// View of the run's own table: transitions of n_step steps, or sequences of unroll_length steps,
+// with stacked frames.
 ViewSpec ViewFor(const ReplaySetup& setup);
 // Options of one shard: capacity and minimum are divided by the number of shards. Errors:
 // kInvalidArgument: replay.tables contains an invalid entry.

@@ -29,6 +29,7 @@ Largest LargestInsert(const ActorConfig& config, const Ends& ends, std::uint64_t
     builders.emplace_back(TrajectoryBuilder::Options{.spec = {.observation = {DType::kF32, {1}},
                                                               .action = {DType::kI32, {}}},
                                                      .n_step = int(config.n_step),
+                                                     .unroll = int(config.unroll_length),
                                                      .gamma = 0.9,
                                                      .copies = int(config.insert_copies)},
                           StreamId(i));
@@ -80,6 +81,27 @@ TEST(InsertBoundsTest, NoInsertExceedsThem) {
             EXPECT_LE(largest.items, bounds.items_max) << seed;
             EXPECT_LE(largest.frames, bounds.frames_max) << seed;
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(InsertBoundsTest, NoInsertOfUnrollsExceedsThem) {
+  std::uint64_t seed = 0;
+  for (const std::int64_t envs : {1, 3, 16}) {
+    for (const std::int64_t unroll : {1, 5, 32}) {
+      for (const std::int64_t batch : {1, 20}) {
+        for (const Ends& ends : {Ends{.terminated = 0.05}, Ends{.terminated = 1},
+                                 Ends{.terminated = 0.1, .lost = 0.5}, Ends{.lost = 0.9}}) {
+          const ActorConfig config{.envs = envs,
+                                   .unroll_length = unroll,
+                                   .insert_batch_size = batch,
+                                   .insert_copies = 2};
+          const InsertBounds bounds = InsertBoundsOf(config);
+          const Largest largest = LargestInsert(config, ends, ++seed, 400);
+          EXPECT_LE(largest.items, bounds.items_max) << seed;
+          EXPECT_LE(largest.frames, bounds.frames_max) << seed;
         }
       }
     }

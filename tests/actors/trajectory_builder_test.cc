@@ -280,6 +280,71 @@ TEST(TrajectoryBuilderTest, CutBeforeFirstStepAddsNothing) {
   EXPECT_EQ(builder.frames(), 4u);
 }
 
+// Unrolls cover every step of every episode once; the priority is the mean of the one-step errors.
+TEST(TrajectoryBuilderTest, UnrollsPartitionEpisodes) {
+  for (const int length : {1, 4, 7}) {
+    for (const double clip : {0.0, 1.0}) {
+      const std::vector<TestStep> steps = RandomSteps(400, std::uint64_t(length));
+      TrajectoryBuilder builder(
+          {.spec = Spec(), .unroll = length, .gamma = 0.9, .reward_clip = clip, .copies = 2}, 7);
+      for (const TestStep& s : steps) AppendStep(&builder, s);
+      std::vector<Item> items;
+      const Chunk chunk = builder.Take(&items);
+      std::size_t at = 0, t = 0;
+      std::uint64_t frame = 0;
+      while (t < steps.size()) {
+        // The unroll of step t: up to the end of its episode, at most `length` steps.
+        std::size_t end = t;
+        double error = 0;
+        const auto ends = [&steps](std::size_t i) {
+          return steps[i].terminated || steps[i].truncated;
+        };
+        do {
+          const TestStep& s = steps[end];
+          const double r = s.reward;
+          double next = s.terminated ? 0 : double(s.q_max);
+          if (!ends(end) && end + 1 < steps.size()) next = double(steps[end + 1].q_max);
+          error += std::abs((clip > 0 ? std::min(std::max(r, -clip), clip) : r) + 0.9 * next -
+                            double(s.q_taken));
+          ++end;
+        } while (end < steps.size() && int(end - t) < length && !ends(end - 1));
+        // The last one may still be open.
+        if (end == steps.size() && !ends(end - 1)) break;
+        ASSERT_LT(at + 1, items.size());
+        for (int copy = 0; copy < 2; ++copy, ++at) {
+          EXPECT_EQ(items[at].first_frame, frame);
+          EXPECT_EQ(items[at].length, end - t);
+          EXPECT_EQ(items[at].stream, 7u);
+          EXPECT_EQ(items[at].policy_version, steps[t].version);
+          EXPECT_NEAR(items[at].priority, error / double(end - t), 1e-5);
+        }
+        frame += end - t + (ends(end - 1) ? 1 : 0);
+        t = end;
+      }
+      EXPECT_EQ(at, items.size());
+      EXPECT_GE(chunk.frames, frame);
+    }
+  }
+}
+
+TEST(TrajectoryBuilderTest, CutCompletesUnrollOnlyWithKnownValue) {
+  for (const bool known : {true, false}) {
+    TrajectoryBuilder builder({.spec = Spec(), .unroll = 8, .gamma = 0.5}, 1);
+    for (int i = 0; i < 3; ++i) AppendStep(&builder, {.q_taken = 1, .q_max = 2, .reward = 4});
+    const float lost = 7;
+    builder.Cut(std::as_bytes(std::span(&lost, 1)), known ? std::optional(8.0f) : std::nullopt);
+    AppendStep(&builder, {.terminated = true});
+    std::vector<Item> items;
+    builder.Take(&items);
+    ASSERT_EQ(items.size(), known ? 2u : 1u);
+    EXPECT_EQ(items.back().first_frame, 4u);
+    EXPECT_EQ(items.back().length, 1u);
+    if (!known) continue;
+    EXPECT_EQ(items[0].length, 3u);
+    EXPECT_FLOAT_EQ(items[0].priority, (2 * (4 + 0.5f * 2 - 1) + (4 + 0.5f * 8 - 1)) / 3);
+  }
+}
+
 // It became infinite, and the replay refused the push.
 TEST(TrajectoryBuilderTest, PriorityOfHugeRewardsIsFinite) {
   const float huge = std::numeric_limits<float>::max();

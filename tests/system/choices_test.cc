@@ -50,6 +50,8 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"learner.algorithm=dpg", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=td3", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=sac", {"env.id=Pendulum-v1"}},
+      {"learner.algorithm=pqn",
+       {"actor.unroll_length=8", "replay.max_times_sampled=1", "replay.samples_per_insert=1"}},
       {"learner.algorithm=classifier", Reviews()},
       {"learner.algorithm=masked_lm", Reviews()},
       {"data.truncation_side", classifier},

@@ -127,6 +127,13 @@ TEST_F(ExactResumeTest, SacResumesToSameBytes) {
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
+TEST_F(ExactResumeTest, UnrollsResumeToSameBytes) {
+  more_ = {"learner.algorithm=pqn", "actor.unroll_length=8",      "actor.insert_batch_size=4",
+           "replay.sampler=fifo",   "replay.max_times_sampled=1", "replay.samples_per_insert=1",
+           "replay.min_items=8",    "learner.batch_size=2",       "optimizer.final_lr_fraction=0"};
+  EXPECT_TRUE(DiesAt("disk.half", 30));
+}
+
 TEST_F(ExactResumeTest, InferenceServerResumesToSameBytes) {
   more_ = {"actor.inference=server", "fleet.actors=2"};
   EXPECT_TRUE(DiesAt("disk.half", 30));

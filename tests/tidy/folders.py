@@ -17,6 +17,7 @@ FILES_MAX = 30
 LARGE = {
     "bench": "each program lies beside its driver; bench/README.md lists both",
     "docs/decisions": "numbered in the order of the decisions",
+    "configs": "users name these files in commands; one for each published or measured run",
     "tests/cuda": "one parity file for each kernel, and its checker",
     "tests/system": "one file for each kind of run",
 }

@@ -174,6 +174,21 @@ inline void RepairLayers(std::vector<LayerConfig>* layers) {
                                 [](const LayerConfig& l) { return l.type == LayerType::kConv2d; });
 }
 
+// Unrolls for the algorithms that learn from them, and from nothing else.
+inline void RepairUnrolls(Config* c) {
+  const Config plain;
+  const bool unrolls = LearnsFromUnrolls(c->learner.algorithm);
+  c->actor.unroll_length = unrolls ? std::max<std::int64_t>(1, c->actor.unroll_length) : 0;
+  if (c->replay.max_times_sampled > 0) c->replay.max_times_sampled = 1000000000;
+  if (!unrolls) return;
+  c->replay.max_times_sampled = 1000000000;
+  c->actor.n_step = plain.actor.n_step;
+  c->learner.demonstrations.clear();
+  c->learner.target_update_every_updates = plain.learner.target_update_every_updates;
+  c->learner.target_tau = plain.learner.target_tau;
+  c->learner.double_q = plain.learner.double_q;
+}
+
 // Sets keys that the algorithm or the critic does not have to their defaults.
 inline void RepairKeysOfAlgorithms(Config* c) {
   const AlgorithmKind algorithm = c->learner.algorithm;
@@ -185,6 +200,7 @@ inline void RepairKeysOfAlgorithms(Config* c) {
     c->actor.noise_alpha = plain.actor.noise_alpha;
     l.action_gradient_clip = plain.learner.action_gradient_clip;
   }
+  if (algorithm != AlgorithmKind::kPqn) l.lambda = plain.learner.lambda;
   if (algorithm != AlgorithmKind::kTd3) {
     l.policy_delay = plain.learner.policy_delay;
     l.target_policy_noise = plain.learner.target_policy_noise;
@@ -219,9 +235,9 @@ inline void Repair(Config* c) {
   c->actor.insert_copies = 1 + c->actor.insert_copies % 8;
   c->inference.max_batch_size = std::max(c->inference.max_batch_size, c->actor.envs);
   if (HasPolicyNetwork(c->learner.algorithm)) c->inference.device = DeviceChoice::kAuto;
-  c->replay.capacity_items =
-      std::max({c->replay.capacity_items, c->replay.min_items,
-                4096 + 8 * c->actor.envs * (c->actor.n_step + c->env.frame_stack)});
+  c->replay.capacity_items = std::max(
+      {c->replay.capacity_items, c->replay.min_items,
+       4096 + 8 * c->actor.envs * (c->actor.n_step + c->actor.unroll_length + c->env.frame_stack)});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
   c->replay.samples_per_insert_tolerance_rate = 1e6;
   c->replay.samples_per_insert =
@@ -264,6 +280,7 @@ inline void Repair(Config* c) {
   c->replay.persist = true;
   c->replay.shards = std::min({c->replay.shards, c->fleet.actors, c->replay.min_items});
   c->replay.scope = ReplayScope::kGlobal;
+  RepairUnrolls(c);
   RepairPlacement(c);
   RepairExternal(c);
   c->learner.library.clear(), c->learner.options.clear();  // of own algorithms, never drawn

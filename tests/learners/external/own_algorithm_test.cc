@@ -64,7 +64,7 @@ TEST(OwnAlgorithmTest, UnknownNameIsNamedWithTheKnownOnes) {
       ErrorOf(OwnConfig("some_dqn")),
       testing::AllOf(
           HasSubstr("learner.algorithm: \"some_dqn\" is unknown"),
-          HasSubstr("dqn, dpg, td3, sac, classifier, masked_lm, external, behavior_cloning"),
+          HasSubstr("dqn, dpg, td3, sac, pqn, classifier, masked_lm, external, behavior_cloning"),
           HasSubstr("same_dqn"), HasSubstr("learner.library")));
 }
 

@@ -1,0 +1,57 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fleet/config/config.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> Pqn(std::vector<std::string> more) {
+  std::vector<std::string> all{"learner.algorithm=pqn", "actor.unroll_length=32",
+                               "replay.max_times_sampled=1", "replay.samples_per_insert=1"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// Keys of runs whose items are unrolls, where they contradict others.
+TEST(UnrollKeysTest, RejectsImpossibleCombinations) {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{"learner.algorithm=pqn"},
+       "actor.unroll_length: is 0, but learner.algorithm = \"pqn\" learns from unrolls"},
+      {{"actor.unroll_length=8"},
+       "supported by learner.algorithm = \"pqn\" and own algorithms only, not by \"dqn\""},
+      {{"actor.unroll_length=8", "learner.algorithm=sac"}, "not by \"sac\""},
+      {{"actor.unroll_length=1025"}, "actor.unroll_length"},
+      {Pqn({"actor.n_step=5"}), "5 has no effect on unrolls"},
+      {Pqn({"learner.demonstrations=runs/a"}), "do not fit into batches of unrolls"},
+      {Pqn({"replay.max_times_sampled=0"}), "learns from new experience only"},
+      {Pqn({"replay.samples_per_insert=1.5"}),
+       "1.5 exceeds replay.max_times_sampled = 1, at which an item is evicted"},
+      {{"replay.max_times_sampled=7"}, "8 exceeds replay.max_times_sampled = 7"},
+      {Pqn({"learner.target_tau=0.5"}), "has no effect on learner.algorithm = \"pqn\""},
+      {Pqn({"learner.target_update_every_updates=7"}), "which has no target network"},
+      {Pqn({"learner.double_q=false"}), "which has no target network"},
+      {Pqn({"learner.critic=categorical"}), "learn values"},
+      {Pqn({"replay.placement=gpu"}), "requires \"dqn\" here"},
+      {Pqn({"learner.lambda=1.5"}), "learner.lambda"},
+      {{"learner.lambda=0.9"}, "is supported by learner.algorithm = \"pqn\" only"},
+      {Pqn({"replay.capacity_items=40", "replay.min_items=1", "learner.batch_size=1"}),
+       "actor.envs x 2 x actor.insert_copies"},
+  };
+  for (const auto& [overrides, error] : cases)
+    EXPECT_THAT(ParseConfig("", "run.toml", overrides).status().message(), HasSubstr(error));
+}
+
+TEST(UnrollKeysTest, AcceptsShardsThreadsAndInferenceServers) {
+  for (const std::string more :
+       {"learner.sync=paramserver", "learner.hogwild_threads=2", "actor.inference=server",
+        "env.frame_stack=4", "network.normalize_observations=true", "replay.sampler=uniform"}) {
+    const auto config = ParseConfig("", "run.toml", Pqn({more}));
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+  }
+}
+
+}  // namespace
+}  // namespace troop
