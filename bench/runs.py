@@ -13,12 +13,13 @@ from harness import ROOT, BenchError, say
 LEARN = (
     # case, config, seeds, True if Stable-Baselines3 is the peer
     ("CartPole-v1", "configs/apex_cartpole.toml", range(1001, 1011), True),
+    ("CartPole-v1, PQN", "configs/pqn_cartpole.toml", range(1001, 1011), True),
     ("Catch-v0", "configs/apex_catch.toml", range(1001, 1006), False),
     ("Acrobot-v1", "configs/apex_acrobot.toml", range(1001, 1006), False),
     ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), False),
     ("Pendulum-v1", "configs/apex_pendulum.toml", range(1001, 1006), False),
 )
-SOLVED = {"CartPole-v1": 475.0}   # the environment's own threshold (Gymnasium's registry)
+SOLVED = dict.fromkeys(("CartPole-v1", "CartPole-v1, PQN"), 475.0)   # the environment's own threshold (Gymnasium's registry)
 E2E_CONFIG = "bench/e2e_breakout.toml"
 E2E_STEPS, E2E_QUICK_STEPS = 40_000, 20_000
 PONG_CONFIG, PONG_SEED = "configs/apex_atari.toml", 1001
@@ -103,7 +104,8 @@ def learn(build, quick, machine, only):
             say(f"learn: {case} seed {seed}: {result['final_return_mean']:.1f} "
                 f"in {result['command_s']:.1f} s")
             if has_peer and (quick or seed in seeds[:PEER_SEEDS]):
-                harness.collect(peer_lines("learn", "--seed", str(seed)), peers)
+                lines = peer_lines("learn", "--seed", str(seed))
+                harness.collect([{**line, "case": case} for line in lines], peers)
     for sides in (ours, peers):
         add_worst(sides)
         add_solved(sides)

@@ -85,6 +85,19 @@ Plan MakeScaledPlan(std::uint64_t seed, double hours) {
   return plan;
 }
 
+Plan MakeUnrollPlan(std::uint64_t seed, double hours) {
+  // As in MakeScaledPlan.
+  Plan plan = MakePlan(6 * seed + 1, hours);
+  Config& c = plan.config;
+  c.learner.algorithm = AlgorithmKind::kPqn;
+  c.actor.unroll_length = 6;
+  c.replay.min_items = 16;
+  c.replay.max_times_sampled = 2;
+  c.replay.sampler = SelectorKind::kUniform;
+  c.learner.batch_size = 4;
+  return plan;
+}
+
 Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learners, double steps) {
   Plan plan = MakePlan(1, 0);
   plan.faults.clear();

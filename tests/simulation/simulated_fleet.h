@@ -25,6 +25,9 @@ Plan MakePlan(std::uint64_t seed, double hours);
 // A fleet like MakePlan's with replay in memory, in which the number of actors, replay shards and
 // learners changes continually.
 Plan MakeScaledPlan(std::uint64_t seed, double hours);
+// A fleet like MakePlan's with replay in memory, whose items are unrolls that are learned from
+// twice.
+Plan MakeUnrollPlan(std::uint64_t seed, double hours);
 // A large fleet without faults. Each actor takes about `steps` steps.
 Plan MakeLargePlan(std::int64_t actors, std::int64_t shards, std::int64_t learners, double steps);
 

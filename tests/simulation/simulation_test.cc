@@ -80,6 +80,18 @@ TEST_P(ScaledHoursTest, SlowSeedsOfScalingLoseNothingAcknowledgedAndNeverStall) 
   LoseNothingAndNeverStall(5 * (2 + GetParam()));
 }
 
+TEST(SimulationTest, UnrollsLoseNothingAcknowledgedAndNeverStall) {
+  Quiet();
+  for (const std::uint64_t seed : {1u, 2u}) {
+    const Plan plan = MakeUnrollPlan(seed, kHours);
+    const Outcome outcome = Live(plan);
+    ASSERT_EQ(outcome.breach, "") << "seed " << plan.seed << Course(plan);
+    EXPECT_GE(outcome.faults, int(20 * kHours));
+    EXPECT_GE(outcome.ended, Time{} + Seconds(3000 * kHours));
+    EXPECT_GE(double(outcome.updates), 1000 * kHours);
+  }
+}
+
 TEST(SimulationTest, ScalingWithoutFaultsAcknowledgesAllItems) {
   Quiet();
   Plan plan = MakeScaledPlan(2, 0.1);
