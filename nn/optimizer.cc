@@ -3,7 +3,6 @@
 #include "nn/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/optim/optimizer_step.h"
 #include "nn/arena.h"
@@ -18,29 +17,26 @@ std::span<float> ZeroFloats(MutableBuffer& storage, std::int64_t count) {
 }
 
 // m = β1 m + (1 - β1) g, v = β2 v + (1 - β2) g², x -= rate · m̂ / (√v̂ + ε), with bias-corrected m̂
-// and v̂ in f64, and decoupled weight decay (AdamW).
+// and v̂ in f64, and decoupled weight decay (AdamW). RAdam differs in the factors of a step.
 class Adam final : public Optimizer {
  public:
   Adam(const OptimizerConfig& config, std::int64_t parameters)
       : options_(config),
+        settings_{config.beta1, config.beta2, config.epsilon, config.type == OptimizerType::kRAdam},
         m_(ZeroFloats(m_storage_, parameters)),
         v_(ZeroFloats(v_storage_, parameters)) {}
 
   std::int64_t parameters() const override { return std::int64_t(m_.size()); }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
                  const Group& group, float* value) override {
-    // root_scale and step_size contain the bias corrections 1 - β^t of both moments; decay_factor
-    // is the decoupled weight decay of AdamW.
-    const auto steps = double(steps_ / group.every);  // of the group
     AdamStep step;
     step.gradient_scale = gradient_scale;
     step.beta1 = float(options_.beta1);
     step.one_minus_beta1 = float(1 - options_.beta1);
     step.beta2 = float(options_.beta2);
     step.one_minus_beta2 = float(1 - options_.beta2);
-    step.root_scale = float(1 / std::sqrt(1 - std::pow(options_.beta2, steps)));
-    step.epsilon = float(options_.epsilon);
-    step.step_size = float(group.learning_rate / (1 - std::pow(options_.beta1, steps)));
+    // The steps of the group count; decay_factor is the decoupled weight decay of AdamW.
+    SetAdamFactors(settings_, double(steps_ / group.every), group.learning_rate, &step);
     step.decay_factor =
         group.decays ? float(1 - double(group.learning_rate) * options_.weight_decay) : 1;
     kernels_.adam(step, std::int64_t(gradient.size()), gradient.data(), m_.data() + first,
@@ -52,6 +48,7 @@ class Adam final : public Optimizer {
 
  private:
   const OptimizerConfig options_;
+  const AdamSettings settings_;
   const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
   MutableBuffer m_storage_, v_storage_;
   std::span<float> m_, v_;
@@ -216,6 +213,7 @@ Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config,
   TROOP_CHECK(parameters >= 0, "{} parameters", parameters);
   switch (config.type) {
     case OptimizerType::kAdam:
+    case OptimizerType::kRAdam:
       return std::unique_ptr<Optimizer>(new Adam(config, parameters));
     case OptimizerType::kRmsProp:
       return std::unique_ptr<Optimizer>(new RmsProp(config, parameters));

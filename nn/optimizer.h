@@ -67,6 +67,8 @@ std::vector<Optimizer::Group> DecayGroups(const Module& module, float learning_r
 //   sqrt(v - m² + ε).
 //   sgd: SGD with or without momentum, as in PyTorch.
 //   adagrad: AdaGrad (Duchi et al. 2011), as in PyTorch.
+//   radam: RAdam (Liu et al. 2020, algorithm 2), with adam's state, weight decay and place of ε, as
+//   in optax. PyTorch adds ε to √v before the bias correction.
 Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config,
                                                  std::int64_t parameters);
 

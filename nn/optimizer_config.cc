@@ -7,8 +7,8 @@ namespace troop {
 
 void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "optimizer.type",
-           .doc = "Optimizer: Adam (Kingma & Ba 2015), RMSProp (Graves 2013), SGD, or AdaGrad "
-                  "(Duchi et al. 2011)."},
+           .doc = "Optimizer: Adam (Kingma & Ba 2015), RMSProp (Graves 2013), SGD, AdaGrad "
+                  "(Duchi et al. 2011), or RAdam (Liu et al. 2020)."},
           c.type);
   v.Visit({"optimizer.learning_rate", "Learning rate at the start.", Above(0)}, c.learning_rate);
   v.Visit({"optimizer.policy_learning_rate",
@@ -28,8 +28,11 @@ void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
            RightOpen(0, 1)},
           c.warmup_ratio);
   // Parameters of single optimizers.
-  v.Visit({"optimizer.beta1", "Adam: decay rate of the gradient mean.", RightOpen(0, 1)}, c.beta1);
-  v.Visit({"optimizer.beta2", "Adam: decay rate of the squared-gradient mean.", RightOpen(0, 1)},
+  v.Visit({"optimizer.beta1", "Adam and RAdam: decay rate of the gradient mean.", RightOpen(0, 1)},
+          c.beta1);
+  v.Visit({"optimizer.beta2",
+           "Adam and RAdam: decay rate of the squared-gradient mean; for RAdam above 2/3.",
+           RightOpen(0, 1)},
           c.beta2);
   v.Visit({"optimizer.decay",
            "RMSProp: decay rate of the running means of the gradient and of its square.",
@@ -42,16 +45,17 @@ void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
   v.Visit(
       {"optimizer.momentum", "SGD: momentum coefficient; 0 disables momentum.", RightOpen(0, 1)},
       c.momentum);
+  v.Visit({"optimizer.epsilon",
+           "Term added to the divisor: outside the root for Adam, RAdam and AdaGrad, inside it for "
+           "RMSProp.",
+           Above(0)},
+          c.epsilon);
   v.Visit(
-      {"optimizer.epsilon",
-       "Term added to the divisor: outside the root for Adam and AdaGrad, inside it for RMSProp.",
-       Above(0)},
-      c.epsilon);
-  v.Visit({"optimizer.weight_decay",
-           "Adam: coefficient of decoupled weight decay; each update multiplies the weights by 1 - "
-           "learning rate · this value.",
-           AtLeast(0)},
-          c.weight_decay);
+      {"optimizer.weight_decay",
+       "Adam and RAdam: coefficient of decoupled weight decay; each update multiplies the weights "
+       "by 1 - learning rate · this value.",
+       AtLeast(0)},
+      c.weight_decay);
 }
 
 }  // namespace troop

@@ -11,9 +11,9 @@ namespace troop {
 class ConfigVisitor;
 
 // The optimizers.
-enum class OptimizerType : std::uint8_t { kAdam, kRmsProp, kSgd, kAdaGrad };
+enum class OptimizerType : std::uint8_t { kAdam, kRmsProp, kSgd, kAdaGrad, kRAdam };
 constexpr auto EnumNames(OptimizerType) {
-  return std::to_array<std::string_view>({"adam", "rmsprop", "sgd", "adagrad"});
+  return std::to_array<std::string_view>({"adam", "rmsprop", "sgd", "adagrad", "radam"});
 }
 
 // The optimizer ([optimizer]).

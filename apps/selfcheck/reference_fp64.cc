@@ -212,6 +212,20 @@ Result<Doubles> SentHalves(const CodedGradient& coded, const Doubles& residual, 
   return out;
 }
 
+// The rectification of RAdam: the factor of a step; 0 if it does not divide. Lengths of averages
+// follow from the mean age of their terms, (length + 1) / 2, which is summed term by term.
+double RAdamFactor(double beta2, std::int64_t steps) {
+  double weights = 0, ages = 0;
+  for (std::int64_t age = steps; age > 0; --age) {
+    const double weight = std::pow(beta2, double(age - 1));
+    weights += weight, ages += double(age) * weight;
+  }
+  const double length = 2 * ages / weights - 1, limit = 2 / (1 - beta2) - 1;
+  if (length <= 5) return 0;
+  const auto spread = [](double l) { return l / ((l - 2) * (l - 4)); };
+  return std::sqrt(spread(limit) / spread(length));
+}
+
 }  // namespace
 
 // Uses the same samples as ToyModel::Gradient for this batch.
@@ -261,10 +275,11 @@ bool ReferenceGuard::Judge(double number) {
   return outlier;
 }
 
-// One element at a time: SGD with momentum, Adagrad, (centered) RMSProp, else Adam with decoupled
-// weight decay and bias correction.
+// One element at a time: SGD with momentum, Adagrad, (centered) RMSProp, else Adam or RAdam with
+// decoupled weight decay and bias correction.
 void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gradient,
                               double scale, double rate, std::int64_t steps, Doubles* value) {
+  const double factor = keys_.type == OptimizerType::kRAdam ? RAdamFactor(keys_.beta2, steps) : 1;
   for (std::size_t i = 0; i < at.size(); ++i) {
     const double g = gradient[i] * scale;
     double& m = m_[at[i]];
@@ -285,7 +300,9 @@ void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gr
       v = keys_.beta2 * v + (1 - keys_.beta2) * g * g;
       const double mean = m / (1 - std::pow(keys_.beta1, double(steps)));
       const double root = std::sqrt(v / (1 - std::pow(keys_.beta2, double(steps))));
-      x -= rate * (decay_[at[i]] * x + mean / (root + keys_.epsilon));
+      double move = mean / (root + keys_.epsilon);
+      if (keys_.type == OptimizerType::kRAdam) move = factor == 0 ? mean : factor * move;
+      x -= rate * (decay_[at[i]] * x + move);
     }
   }
 }

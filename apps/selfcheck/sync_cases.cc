@@ -13,7 +13,7 @@ namespace troop {
 namespace {
 
 constexpr std::string_view kOptimizers[] = {"sgd",      "momentum", "adagrad", "rmsprop",
-                                            "centered", "adam",     "adamw"};
+                                            "centered", "adam",     "adamw",   "radam"};
 
 // A mode by name; the settings that GeneralCases varies have their defaults here.
 struct ShardMode {

@@ -96,12 +96,12 @@ SyncVerdict CheckRanks(const RanksCase& c, std::string_view mode) {
   return verdict;
 }
 
-// All-reduce over one transport, with the optimizers whose state differs most.
+// All-reduce over one transport, with the optimizers that differ most in state and steps.
 std::vector<SyncVerdict> CheckAllReduce(const std::string& wire, std::string_view mode,
                                         std::uint64_t seed) {
   std::vector<SyncVerdict> verdicts;
   for (const int ranks : {1, 2, 3, 4}) {
-    for (const std::string_view optimizer : {"sgd", "centered", "adam"}) {
+    for (const std::string_view optimizer : {"sgd", "centered", "adam", "radam"}) {
       RanksCase c{.wire = wire, .ranks = ranks, .config = SyncOptimizer(optimizer), .seed = seed};
       if (optimizer != "sgd") c.learning_rate = 0.005f;
       verdicts.push_back(CheckRanks(c, mode));

@@ -343,9 +343,15 @@ void CheckRun(const Config& c, Conflicts* out) {
           {"actor.warmup_steps", "run.total_steps"},
           "{} exceeds run.total_steps = {}, so all actions would be random; lower it",
           TomlNumber(c.actor.warmup_steps), TomlNumber(c.run.total_steps));
-  out->If(c.optimizer.weight_decay > 0 && c.optimizer.type != OptimizerType::kAdam,
-          {"optimizer.weight_decay", "optimizer.type"},
-          "is supported by optimizer.type = \"adam\" only; set 0, or change the type");
+  const bool rectified = c.optimizer.type == OptimizerType::kRAdam;
+  out->If(
+      c.optimizer.weight_decay > 0 && c.optimizer.type != OptimizerType::kAdam && !rectified,
+      {"optimizer.weight_decay", "optimizer.type"},
+      "is supported by optimizer.type = \"adam\" and \"radam\" only; set 0, or change the type");
+  out->If(rectified && 3 * c.optimizer.beta2 <= 2, {"optimizer.beta2", "optimizer.type"},
+          "{} is at most 2/3, so RAdam would never divide by the root of the squared gradients; "
+          "raise it, such as to 0.999, or set optimizer.type = \"sgd\"",
+          TomlNumber(c.optimizer.beta2));
   out->If(c.optimizer.momentum > 0 && c.optimizer.type != OptimizerType::kSgd,
           {"optimizer.momentum", "optimizer.type"},
           "is supported by optimizer.type = \"sgd\" only; set 0, or change the type");

@@ -12,6 +12,7 @@ namespace troop {
 //   m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g²
 //   value -= step_size * m / (sqrt(v) * root_scale + epsilon)
 // with step_size = learning_rate / (1 - beta1^t) and root_scale = 1 / sqrt(1 - beta2^t).
+// RAdam is this step with other factors (SetAdamFactors), so both have the same kernels.
 struct AdamStep {
   float gradient_scale = 1;
   float beta1 = 0.9f, one_minus_beta1 = 0.1f;
@@ -19,6 +20,24 @@ struct AdamStep {
   float step_size = 0, root_scale = 1, epsilon = 1e-8f;
   float decay_factor = 1;  // 1 - learning_rate * weight_decay
 };
+
+// Settings of Adam and RAdam, constant for a run.
+struct AdamSettings {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  bool rectified = false;  // true: RAdam
+};
+// RAdam divides by the root of v only if the length rho of v's average exceeds this value. It is
+// the default of PyTorch and optax; Liu et al. have 4.
+inline constexpr double kRectifiedLength = 5;
+// Sets step_size, root_scale and epsilon for step t, counted from 1, in f64. RAdam (Liu et al.
+// 2020, algorithm 2) has the lengths
+//   rho_inf = 2 / (1 - beta2) - 1;  rho = rho_inf - 2 t beta2^t / (1 - beta2^t)
+// Above kRectifiedLength, Adam's step_size is multiplied by
+//   sqrt((rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho))
+// Otherwise root_scale is 0 and epsilon 1, so that the divisor is exactly 1 and step_size * m is
+// subtracted; a v that overflowed to infinity makes such a step NaN. The length is close to t: with
+// beta2 = 0.999, step 6 is the first that divides. With beta2 <= 2/3, no step does.
+void SetAdamFactors(const AdamSettings& settings, double t, double learning_rate, AdamStep* step);
 
 // RMSProp, centered (Graves 2013, eq. 38-42, without momentum) or not:
 //   m = decay * m + (1 - decay) * g;  v = decay * v + (1 - decay) * g²

@@ -9,7 +9,7 @@
 namespace troop {
 namespace {
 
-// Adam. The names follow AdamStep.
+// Adam and RAdam. The names follow AdamStep.
 struct AdamConstants {
   explicit AdamConstants(const AdamStep& s)
       : scale(Set(s.gradient_scale)),

@@ -11,9 +11,10 @@ inline cuda::OptimizerRule MakeOptimizerRule(const TrainingConfig& config) {
   using Kind = cuda::OptimizerRule::Kind;
   const OptimizerType type = config.optimizer.type;
   return {.max_grad_norm = config.learner.max_grad_norm,
-          .kind = type == OptimizerType::kAdam      ? Kind::kAdam
-                  : type == OptimizerType::kRmsProp ? Kind::kRmsProp
-                                                    : Kind::kSgd,
+          .kind = type == OptimizerType::kRmsProp ? Kind::kRmsProp
+                  : type == OptimizerType::kSgd   ? Kind::kSgd
+                                                  : Kind::kAdam,
+          .rectified = type == OptimizerType::kRAdam,
           .beta1 = config.optimizer.beta1,
           .beta2 = config.optimizer.beta2,
           .decay = config.optimizer.decay,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "kernels/optim/optimizer_step.h"
 
 namespace troop {
 namespace {
@@ -100,30 +101,32 @@ class RmsPropRule {
   float epsilon_ = float(keys_.epsilon), keep_ = 1;
 };
 
-// Bias corrections use the step number at the beginning of the step.
+// Adam and RAdam. The factors follow from the step number at the beginning of the step.
 class AdamRule {
  public:
   explicit AdamRule(const OptimizerConfig& config) : keys_(config) {}
   void Begin(const Numbers& n) {
     keep_ = KeepOf(n, keys_.weight_decay);
-    size_ = float(double(n.rate) / (1 - std::pow(keys_.beta1, double(n.step))));
-    root_ = float(1 / std::sqrt(1 - std::pow(keys_.beta2, double(n.step))));
+    SetAdamFactors(settings_, double(n.step), n.rate, &factors_);
   }
   void operator()(const Numbers& n, float gradient, float& m, float& v, float& x,
                   Write write) const {
     const float g = gradient * n.scale;
     const float mean = Track(m, [&](float old) { return beta1_ * old + rest1_ * g; });
     const float square = Track(v, [&](float old) { return beta2_ * old + rest2_ * (g * g); });
-    const float change = size_ * (mean / (std::sqrt(square) * root_ + epsilon_));
+    const float divisor = std::sqrt(square) * factors_.root_scale + factors_.epsilon;
+    const float change = factors_.step_size * (mean / divisor);
     Change(x, write, [&](float old) { return keep_ * old - change; });
   }
 
  private:
   OptimizerConfig keys_;
+  AdamSettings settings_{keys_.beta1, keys_.beta2, keys_.epsilon,
+                         keys_.type == OptimizerType::kRAdam};
   float beta1_ = float(keys_.beta1), rest1_ = float(1 - keys_.beta1);
   float beta2_ = float(keys_.beta2), rest2_ = float(1 - keys_.beta2);
-  float epsilon_ = float(keys_.epsilon);
-  float keep_ = 1, size_ = 0, root_ = 1;
+  float keep_ = 1;
+  AdamStep factors_;
 };
 
 // A slot of the optimizer; if it does not exist, a dummy value that the rule never reads.
@@ -207,6 +210,7 @@ Result<std::unique_ptr<HogwildArena>> HogwildArena::Make(const OptimizerConfig& 
   };
   switch (config.type) {
     case OptimizerType::kAdam:
+    case OptimizerType::kRAdam:
       return make(std::in_place_type<AdamRule>);
     case OptimizerType::kRmsProp:
       return make(std::in_place_type<RmsPropRule>);

@@ -238,7 +238,16 @@ void DqnOracle::Step(double scale, double rate) {
       v_[i] = o_.rule.beta2 * v_[i] + (1 - o_.rule.beta2) * g * g;
       const double m = m_[i] / (1 - std::pow(o_.rule.beta1, steps_));
       const double v = v_[i] / (1 - std::pow(o_.rule.beta2, steps_));
-      value_[i] -= rate * m / (std::sqrt(v) + o_.rule.epsilon);
+      const double limit = 2 / (1 - o_.rule.beta2) - 1, power = std::pow(o_.rule.beta2, steps_);
+      const double length = limit - 2 * steps_ * power / (1 - power);
+      double size = rate / (std::sqrt(v) + o_.rule.epsilon);
+      if (o_.rule.rectified && steps_ > 5) {
+        size *=
+            std::sqrt((length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length));
+      } else if (o_.rule.rectified) {
+        size = rate;
+      }
+      value_[i] -= size * m;
     } else if (o_.rule.kind == Rule::kRmsProp) {
       m_[i] = o_.rule.decay * m_[i] + (1 - o_.rule.decay) * g;
       v_[i] = o_.rule.decay * v_[i] + (1 - o_.rule.decay) * g * g;

@@ -52,12 +52,16 @@ void AdamGivesTheBitsOfTheCpu(Parity& parity) {
   step.step_size = 0.01f;
   step.root_scale = 1.3f;
   step.decay_factor = 0.999f;
-  SameBits(
-      parity, step, true, true,
-      [&](const AdamStep* s, const OptimizerArrays& a) { Adam(parity.stream(), s, a); },
-      [&](const OptimizerKernels& k, Arrays* a, std::int64_t n) {
-        k.adam(step, n, a->gradient.data(), a->m.data(), a->v.data(), a->value.data());
-      });
+  // The second one is RAdam's, before it divides.
+  for (const bool divides : {true, false}) {
+    if (!divides) step.root_scale = 0, step.epsilon = 1;
+    SameBits(
+        parity, step, true, true,
+        [&](const AdamStep* s, const OptimizerArrays& a) { Adam(parity.stream(), s, a); },
+        [&](const OptimizerKernels& k, Arrays* a, std::int64_t n) {
+          k.adam(step, n, a->gradient.data(), a->m.data(), a->v.data(), a->value.data());
+        });
+  }
 }
 
 void RmsPropGivesTheBitsOfTheCpu(Parity& parity) {

@@ -92,6 +92,27 @@ TEST(DeviceSupervisedTest, DropoutMatchesCpu) {
   }
 }
 
+// Across RAdam's sixth update, the first that divides by the root of the squared gradients.
+TEST(DeviceSupervisedTest, RAdamMatchesCpu) {
+  TrainingConfig config = SupervisedConfig("bert");
+  config.model.num_hidden_layers = 1;
+  config.model.pretrained = "";
+  config.optimizer.type = OptimizerType::kRAdam;
+  config.optimizer.learning_rate = 0.02;
+  config.optimizer.warmup_ratio = 0;
+  const auto there = Make(On(config, DeviceChoice::kCuda)),
+             here = Make(On(config, DeviceChoice::kCpu));
+  config.optimizer.type = OptimizerType::kAdam;
+  const auto adam = Make(On(config, DeviceChoice::kCpu));
+  std::vector<float> priority(1);
+  for (int update = 1; update <= 8; ++update) {
+    for (Algorithm* const one : {there.get(), here.get(), adam.get()})
+      ASSERT_TRUE(one->Update(SampleBatch(), 0, priority).ok());
+    EXPECT_LT(Distance(there->value(), here->value()), 1e-4) << update;
+  }
+  EXPECT_GT(Distance(here->value(), adam->value()), 1e-2);
+}
+
 // A GPU makes queries of all tokens even in the last layer, and what is behind the attention of
 // those that the head reads; in pieces of a batch, too.
 TEST(DeviceSupervisedTest, CountsFlopsOfDevice) {

@@ -12,6 +12,11 @@ namespace {
 
 constexpr std::size_t kCount = 50;
 
+constexpr OptimizerType kTypes[] = {OptimizerType::kAdam, OptimizerType::kRmsProp,
+                                    OptimizerType::kSgd, OptimizerType::kAdaGrad,
+                                    OptimizerType::kRAdam};
+static_assert(std::size(kTypes) == EnumNames(OptimizerType()).size());
+
 OptimizerConfig ConfigOf(OptimizerType type) {
   OptimizerConfig config;
   config.type = type;
@@ -24,9 +29,9 @@ std::unique_ptr<Optimizer> Make(const OptimizerConfig& config) {
   return std::move(made).value();
 }
 
-std::vector<float> Gradient(std::uint64_t step) {
+std::vector<float> Gradient(std::uint64_t step, std::size_t count = kCount) {
   Rng rng({step, Purpose::kTest});
-  std::vector<float> g(kCount);
+  std::vector<float> g(count);
   for (float& x : g) x = float(rng.Normal());
   return g;
 }
@@ -130,9 +135,109 @@ TEST(OptimizerTest, AdaGradMatchesPyTorchFormulaForHundredSteps) {
   for (std::size_t i = 0; i < kCount; ++i) EXPECT_NEAR(value[i], want[i], 2e-5);
 }
 
+// Liu et al. 2020, algorithm 2, in f64: its l_t and r_t, a divisor with Adam's ε, and the threshold
+// of PyTorch. With β2 = 0.8, the lengths stay below 9.
+TEST(OptimizerTest, RAdamMatchesPaperAcrossItsThreshold) {
+  for (const double beta2 : {0.999, 0.8}) {
+    for (const double weight_decay : {0.0, 0.1}) {
+      for (const std::size_t count : {1, 7, 33, 101}) {
+        OptimizerConfig config = ConfigOf(OptimizerType::kRAdam);
+        config.beta2 = beta2, config.weight_decay = weight_decay, config.epsilon = 1e-3;
+        const auto optimizer = *MakeOptimizer(config, std::int64_t(count));
+        std::vector<float> value(count, 1);
+        std::vector<double> want(count, 1), m(count), v(count);
+        const double limit = 2 / (1 - beta2) - 1;
+        int divided = 0;
+        for (int t = 1; t <= 40; ++t) {
+          const std::vector<float> g = Gradient(std::uint64_t(t), count);
+          optimizer->Step(g, 0.5f, 0.1f, value);
+          const double power = std::pow(beta2, t), length = limit - 2 * t * power / (1 - power);
+          divided += length > 5;
+          for (std::size_t i = 0; i < count; ++i) {
+            const double gi = 0.5 * double(g[i]);
+            v[i] = beta2 * v[i] + (1 - beta2) * gi * gi;
+            m[i] = 0.9 * m[i] + (1 - 0.9) * gi;
+            want[i] *= 1 - 0.1 * weight_decay;
+            double step = 0.1 * m[i] / (1 - std::pow(0.9, t));
+            if (length > 5) {
+              step *= std::sqrt((length - 4) / (limit - 4) * (length - 2) / (limit - 2) * limit /
+                                length);
+              step /= std::sqrt(v[i] / (1 - power)) + 1e-3;
+            }
+            want[i] -= step;
+            ASSERT_NEAR(value[i], want[i], 2e-5) << beta2 << " " << t << " " << i;
+          }
+        }
+        EXPECT_EQ(divided, beta2 == 0.999 ? 35 : 34);
+      }
+    }
+  }
+}
+
+// torch.optim.RAdam of PyTorch 1.13.1 in f64 (lr = 1/4, p *= 1 - lr · weight decay before each
+// step): 7 parameters after steps 5, 6 and 20.
+TEST(OptimizerTest, RAdamGivesTheValuesOfPyTorch) {
+  struct Fixture {
+    double weight_decay;
+    int step;
+    double want[7];
+  };
+  const Fixture fixtures[] = {
+      {0,
+       5,
+       {0.093822817, 0.466458711, 0.114181653, 0.416064935, 0.515697817, 0.888333711, 1.105762060}},
+      {0,
+       6,
+       {0.094924567, 0.468380869, 0.114971798, 0.413597670, 0.515298788, 0.888978879, 1.107942353}},
+      {0,
+       20,
+       {0.083648678, 0.476641701, 0.111107536, 0.419456260, 0.506435418, 0.890040000, 1.109862347}},
+      {0.25,
+       5,
+       {0.064589574, 0.366053589, 0.054535740, 0.290074581, 0.357736900, 0.659200914, 0.821671276}},
+      {0.25,
+       6,
+       {0.061654475, 0.345097397, 0.051917401, 0.269477654, 0.334979314, 0.618646024, 0.772497115}},
+      {0.25,
+       20,
+       {0.018606308, 0.143192674, 0.015728956, 0.113826291, 0.132597584, 0.253231739,
+        0.313830979}}};
+  for (const Fixture& fixture : fixtures) {
+    OptimizerConfig config = ConfigOf(OptimizerType::kRAdam);
+    config.weight_decay = fixture.weight_decay;
+    const auto optimizer = *MakeOptimizer(config, 7);
+    std::vector<float> value(7), g(7);
+    for (int i = 0; i < 7; ++i) value[std::size_t(i)] = float(i + 1) / 8;
+    for (int t = 1; t <= fixture.step; ++t) {
+      for (int i = 0; i < 7; ++i) g[std::size_t(i)] = float((7 * t + 13 * i) % 17 - 8) / 16;
+      optimizer->Step(g, 1, 0.25f, value);
+    }
+    for (std::size_t i = 0; i < 7; ++i) EXPECT_NEAR(value[i], fixture.want[i], 1e-6) << i;
+  }
+}
+
+// The factors of a step follow from the restored step count alone.
+TEST(OptimizerTest, RAdamRestoredAtAnyStepContinuesBitExact) {
+  for (std::uint64_t at = 1; at <= 10; ++at) {
+    const auto first = Make(ConfigOf(OptimizerType::kRAdam));
+    std::vector<float> value(kCount, 1);
+    for (std::uint64_t t = 0; t < at; ++t) first->Step(Gradient(t), 1, 0.01f, value);
+    const auto second = Make(ConfigOf(OptimizerType::kRAdam));
+    ASSERT_EQ(first->slots().size(), 2u);
+    for (std::size_t s = 0; s < 2; ++s)
+      std::ranges::copy(first->slots()[s].values, second->slots()[s].values.begin());
+    second->set_steps(first->steps());
+    std::vector<float> copy = value;
+    for (std::uint64_t t = at; t < 12; ++t) {
+      first->Step(Gradient(t), 1, 0.01f, value);
+      second->Step(Gradient(t), 1, 0.01f, copy);
+      EXPECT_EQ(value, copy) << at << " " << t;
+    }
+  }
+}
+
 TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitExact) {
-  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
-                                   OptimizerType::kSgd, OptimizerType::kAdaGrad}) {
+  for (const OptimizerType type : kTypes) {
     OptimizerConfig config = ConfigOf(type);
     if (config.type == OptimizerType::kSgd) config.momentum = 0.9;
     const auto first = Make(config);
@@ -155,8 +260,7 @@ TEST(OptimizerTest, RestoredSlotsAndStepsContinueBitExact) {
 
 TEST(OptimizerTest, GroupsMatchSeparateOptimizers) {
   constexpr std::size_t kFirst = kCount / 3;
-  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
-                                   OptimizerType::kSgd, OptimizerType::kAdaGrad}) {
+  for (const OptimizerType type : kTypes) {
     OptimizerConfig config = ConfigOf(type);
     if (config.type == OptimizerType::kSgd) config.momentum = 0.9;
     const auto together = Make(config), slow = Make(config), fast = Make(config);
@@ -178,8 +282,7 @@ TEST(OptimizerTest, GroupsMatchSeparateOptimizers) {
 // A group that changes at each third step, against an optimizer that steps only then.
 TEST(OptimizerTest, DelayedGroupMatchesOptimizerOfItsSteps) {
   constexpr std::size_t kFirst = kCount / 2;
-  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
-                                   OptimizerType::kSgd, OptimizerType::kAdaGrad}) {
+  for (const OptimizerType type : kTypes) {
     OptimizerConfig config = ConfigOf(type);
     if (config.type == OptimizerType::kSgd) config.momentum = 0.9;
     const auto together = Make(config), seldom = Make(config), always = Make(config);
@@ -199,8 +302,7 @@ TEST(OptimizerTest, DelayedGroupMatchesOptimizerOfItsSteps) {
 }
 
 TEST(OptimizerTest, GradientInPartsMatchesWhole) {
-  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
-                                   OptimizerType::kSgd, OptimizerType::kAdaGrad}) {
+  for (const OptimizerType type : kTypes) {
     const auto whole = Make(ConfigOf(type)), parts = Make(ConfigOf(type));
     std::vector<float> value(kCount, 1), same = value;
     for (std::uint64_t t = 0; t < 5; ++t) {
@@ -229,8 +331,7 @@ TEST(OptimizerTest, WeightDecaySkipsUndecayedGroups) {
 }
 
 TEST(OptimizerTest, ElementWithoutGradientStaysZero) {
-  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
-                                   OptimizerType::kSgd, OptimizerType::kAdaGrad}) {
+  for (const OptimizerType type : kTypes) {
     const auto optimizer = Make(ConfigOf(type));
     std::vector<float> value(kCount, 0), g(kCount, 0);
     for (int t = 0; t < 5; ++t) optimizer->Step(g, 1, 0.1f, value);

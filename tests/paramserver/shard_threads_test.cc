@@ -42,14 +42,15 @@ class Gate {
 };
 
 TEST(ShardThreadsTest, OneThreadMatchesUnthreadedShardBitwise) {
-  for (const char* optimizer : {"sgd", "momentum", "adagrad", "rmsprop", "adam"}) {
+  for (const char* optimizer : {"sgd", "momentum", "adagrad", "rmsprop", "adam", "radam"}) {
     for (const bool threads : {false, true}) {
       InlineExecutor here;
       ThreadExecutor one(1, nullptr);
       auto options = ThreadOptions(threads ? static_cast<Executor*>(&one) : &here, optimizer);
       options.sync.staleness_discount = true;
       options.undecayed = {{100, 300}, {600, 610}};
-      const bool decays = options.optimizer.type == OptimizerType::kAdam;
+      const bool decays = options.optimizer.type == OptimizerType::kAdam ||
+                          options.optimizer.type == OptimizerType::kRAdam;
       if (decays) options.optimizer.weight_decay = 0.1;
       const auto hogwild = MakeWhole(options);
       options.hogwild = nullptr;

@@ -16,6 +16,7 @@ namespace troop::cuda {
 struct OptimizerRule {
   double max_grad_norm = 0;  // 0: no clip
   enum class Kind : std::uint8_t { kAdam, kRmsProp, kSgd } kind = Kind::kAdam;
+  bool rectified = false;             // Adam: RAdam instead
   double beta1 = 0.9, beta2 = 0.999;  // Adam
   double decay = 0.95;                // RMSProp
   bool centered = true;

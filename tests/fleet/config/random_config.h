@@ -248,9 +248,12 @@ inline void Repair(Config* c) {
   c->run.total_steps =
       std::max({c->run.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
   if (c->fleet.learners > 1) c->network.normalize_observations = false;
-  if (c->optimizer.type != OptimizerType::kAdam || c->network.normalize_observations) {
+  const bool rectified = c->optimizer.type == OptimizerType::kRAdam;
+  if ((c->optimizer.type != OptimizerType::kAdam && !rectified) ||
+      c->network.normalize_observations) {
     c->optimizer.weight_decay = 0;
   }
+  if (rectified) c->optimizer.beta2 = std::max(c->optimizer.beta2, 0.7);
   if (c->network.normalize_observations) c->network.one_hot = 0;
   if (c->optimizer.type != OptimizerType::kSgd) c->optimizer.momentum = 0;
   if (c->replay.sampler != SelectorKind::kPrioritized || c->replay.final_beta < c->replay.beta) {

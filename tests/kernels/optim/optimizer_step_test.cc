@@ -52,9 +52,16 @@ RmsPropStep SomeRmsPropStep() {
   return step;
 }
 
+// RAdam's step before it divides: m alone.
+AdamStep MomentumStep() {
+  AdamStep step = SomeAdamStep();
+  step.root_scale = 0, step.epsilon = 1;
+  return step;
+}
+
 TEST(OptimizerKernelsTest, LevelsMatchBitwiseForEveryLength) {
   for (std::size_t n = 0; n < 70; ++n) {
-    std::vector<State> adam, centered, plain, momentum, sgd, adagrad, added;
+    std::vector<State> adam, undivided, centered, plain, momentum, sgd, adagrad, added;
     std::vector<double> sums;
     for (CpuLevel level : SupportedCpuLevels()) {
       const OptimizerKernels& k = OptimizerKernelsFor(level);
@@ -63,6 +70,9 @@ TEST(OptimizerKernelsTest, LevelsMatchBitwiseForEveryLength) {
       sums.push_back(k.sum_squares(length, s.gradient.data()));
       k.adam(SomeAdamStep(), length, s.gradient.data(), s.m.data(), s.v.data(), s.value.data());
       adam.push_back(s);
+      s = RandomState(n);
+      k.adam(MomentumStep(), length, s.gradient.data(), s.m.data(), s.v.data(), s.value.data());
+      undivided.push_back(s);
       s = RandomState(n);
       k.rmsprop(SomeRmsPropStep(), length, s.gradient.data(), s.m.data(), s.v.data(),
                 s.value.data());
@@ -83,7 +93,7 @@ TEST(OptimizerKernelsTest, LevelsMatchBitwiseForEveryLength) {
       k.add_scaled(length, 0.37f, s.gradient.data(), s.value.data());
       added.push_back(s);
     }
-    for (const auto& states : {adam, centered, plain, momentum, sgd, adagrad, added}) {
+    for (const auto& states : {adam, undivided, centered, plain, momentum, sgd, adagrad, added}) {
       for (const State& s : states) {
         ASSERT_TRUE(SameBits(s.value, states[0].value)) << n;
         ASSERT_TRUE(SameBits(s.m, states[0].m)) << n;
@@ -126,6 +136,91 @@ TEST(OptimizerKernelsTest, AdamMatchesF64Formula) {
     EXPECT_NEAR(s.m[i], m, 5e-7);
     EXPECT_NEAR(s.v[i], v, 2e-6);
     EXPECT_NEAR(s.value[i], value, 5e-7);
+  }
+}
+
+// The divisor is exactly 1, whatever v is; v is tracked nevertheless.
+TEST(OptimizerKernelsTest, AdamStepWithoutDivisorMovesByTheMeanExactly) {
+  const AdamStep step = MomentumStep();
+  for (const CpuLevel level : SupportedCpuLevels()) {
+    for (const std::size_t n : {1, 7, 33}) {
+      State s = RandomState(n), divided = s;
+      s.v[0] = divided.v[0] = 3e38f;
+      const Floats before = s.value;
+      const OptimizerKernels& k = OptimizerKernelsFor(level);
+      k.adam(step, std::int64_t(n), s.gradient.data(), s.m.data(), s.v.data(), s.value.data());
+      k.adam(SomeAdamStep(), std::int64_t(n), divided.gradient.data(), divided.m.data(),
+             divided.v.data(), divided.value.data());
+      for (std::size_t i = 0; i < n; ++i) {
+        const float kept = step.decay_factor * before[i], change = step.step_size * s.m[i];
+        EXPECT_EQ(s.value[i], kept - change) << i;
+      }
+      EXPECT_TRUE(SameBits(s.m, divided.m) && SameBits(s.v, divided.v)) << n;
+    }
+  }
+}
+
+TEST(AdamFactorsTest, AdamCorrectsTheBiasOfBothMoments) {
+  for (int t = 1; t <= 30; ++t) {
+    AdamStep step;
+    SetAdamFactors({.beta1 = 0.8, .beta2 = 0.99, .epsilon = 0.02}, t, 0.25, &step);
+    // By sums of the weights of the gradients: 1 - β^t = (1 - β) Σ β^i.
+    double mean = 0, square = 0;
+    for (int i = 0; i < t; ++i) {
+      mean = 0.8 * mean + (1 - 0.8);
+      square = 0.99 * square + (1 - 0.99);
+    }
+    EXPECT_NEAR(step.step_size, 0.25 / mean, 1e-6);
+    EXPECT_NEAR(step.root_scale, 1 / std::sqrt(square), 1e-5);
+    EXPECT_EQ(step.epsilon, 0.02f);
+  }
+}
+
+// The length of an average with exponential weights w_i is that of a plain average with the same
+// mean age of its terms (Liu et al. 2020, sec. 4.1): Σ w_i (t + 1 - i) = (length + 1) / 2.
+TEST(AdamFactorsTest, RAdamDividesFromTheSixthStep) {
+  for (const double beta2 : {0.9, 0.99, 0.999, 0.99999}) {
+    const AdamSettings plain{.beta2 = beta2}, rectified{.beta2 = beta2, .rectified = true};
+    for (int t = 1; t <= 3000; ++t) {
+      AdamStep adam, step;
+      SetAdamFactors(plain, t, 0.25, &adam);
+      SetAdamFactors(rectified, t, 0.25, &step);
+      double weights = 0, ages = 0;
+      for (int age = 1; age <= t; ++age) {
+        weights += std::pow(beta2, age - 1);
+        ages += age * std::pow(beta2, age - 1);
+      }
+      const double length = 2 * ages / weights - 1, limit = 2 / (1 - beta2) - 1;
+      // The variance of the factor of a step with that many squared gradients (sec. 3.2), to first
+      // order 1 / (2 (length - 2) (length - 4) / length), relative to its limit.
+      const auto variance = [](double rho) { return rho / (2 * (rho - 2) * (rho - 4)); };
+      if (beta2 >= 0.99) {
+        EXPECT_EQ(length > 5, t >= 6) << beta2 << " " << t;
+      }
+      if (length > 5) {
+        const double size = std::sqrt(variance(limit) / variance(length));
+        EXPECT_NEAR(step.step_size / (size * double(adam.step_size)), 1, 1e-5) << beta2 << " " << t;
+        EXPECT_EQ(step.root_scale, adam.root_scale);
+        EXPECT_EQ(step.epsilon, adam.epsilon);
+      } else {
+        EXPECT_EQ(step.step_size, adam.step_size) << beta2 << " " << t;
+        EXPECT_EQ(step.root_scale, 0);
+        EXPECT_EQ(step.epsilon, 1);
+      }
+      if (t > 40) t += 97;
+    }
+  }
+}
+
+// Lengths of at most 5 at all steps: nothing is divided, and nothing is NaN.
+TEST(AdamFactorsTest, RAdamWithSmallBeta2NeverDivides) {
+  for (const double beta2 : {0.0, 0.3, 0.5, 0.6, 2.0 / 3}) {
+    for (int t = 1; t <= 100; ++t) {
+      AdamStep step;
+      SetAdamFactors({.beta1 = 0, .beta2 = beta2, .rectified = true}, t, 0.25, &step);
+      EXPECT_EQ(step.step_size, 0.25f) << beta2 << " " << t;
+      EXPECT_EQ(step.root_scale, 0);
+    }
   }
 }
 

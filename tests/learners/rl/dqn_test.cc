@@ -306,10 +306,12 @@ TEST(DqnTest, SameBatchesGiveSameBytes) {
 }
 
 TEST(DqnTest, RestoredStateContinuesBitForBit) {
-  for (const int variant : {0, 1, 2, 3}) {
+  constexpr OptimizerType kTypes[] = {OptimizerType::kAdam, OptimizerType::kRmsProp,
+                                      OptimizerType::kRAdam};
+  for (int variant = 0; variant < 6; ++variant) {
     TrainingConfig config = SmallConfig();
-    config.optimizer.type = variant % 2 == 0 ? OptimizerType::kAdam : OptimizerType::kRmsProp;
-    if (variant >= 2) config.network.layers[0].units = 300;  // general layers, with packed weights
+    config.optimizer.type = kTypes[variant % 3];
+    if (variant >= 3) config.network.layers[0].units = 300;  // general layers, with packed weights
     const auto first = Make(config);
     for (std::uint64_t i = 0; i < 3; ++i) UpdateOnce(first.get(), RandomBatch(6, 3, i));
     // Through the bytes of a file, into an algorithm that started elsewhere.

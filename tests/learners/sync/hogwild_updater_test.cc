@@ -51,8 +51,9 @@ class HogwildUpdaterTest : public testing::Test {
 
 // Through targets that move in the middle of a job, a rate that falls, a clip, and a way back.
 TEST_F(HogwildUpdaterTest, OneThreadMatchesUnthreadedLearnerBitForBit) {
-  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kRmsProp,
-                                   OptimizerType::kSgd, OptimizerType::kAdaGrad}) {
+  for (const OptimizerType type :
+       {OptimizerType::kAdam, OptimizerType::kRmsProp, OptimizerType::kSgd, OptimizerType::kAdaGrad,
+        OptimizerType::kRAdam}) {
     config_.optimizer.type = type;
     config_.optimizer.momentum = config_.optimizer.type == OptimizerType::kSgd ? 0.9 : 0;
     config_.optimizer.final_lr_fraction = 0.1;

@@ -22,10 +22,11 @@ OptimizerConfig ConfigOf(const std::string& name) {
                                      : *ParseEnum<OptimizerType>(name);
   config.momentum = name == "momentum" ? 0.9 : 0;
   config.centered = name == "centered";
-  config.weight_decay = name == "adam" || name == "rmsprop" ? 0.1 : 0;
+  config.weight_decay = name == "adam" || name == "radam" || name == "rmsprop" ? 0.1 : 0;
   return config;
 }
-const char* const kOptimizers[] = {"sgd", "momentum", "adagrad", "rmsprop", "centered", "adam"};
+const char* const kOptimizers[] = {"sgd",      "momentum", "adagrad", "rmsprop",
+                                   "centered", "adam",     "radam"};
 
 // An arena, and what it stands on.
 struct Shared {

@@ -195,37 +195,47 @@ TEST(TransformerRanksTest, BF16ApproximatesOneDevice) {
   }
 }
 
-constexpr float kLearningRate = 2e-3f;
 OptimizerConfig AdamW() {
   OptimizerConfig config;
   config.type = OptimizerType::kAdam;
+  config.learning_rate = 2e-3;
   config.weight_decay = 0.01;
+  return config;
+}
+OptimizerConfig RAdam() {
+  OptimizerConfig config = AdamW();
+  config.type = OptimizerType::kRAdam;
+  config.learning_rate = 5e-2;  // the first steps are small
   return config;
 }
 
 // A model, or a rank's part of one, in training.
 class Trainer {
  public:
-  explicit Trainer(TransformerBench* bench)
-      : bench_(bench), optimizer(*MakeOptimizer(AdamW(), std::int64_t(bench->value.size()))) {}
+  explicit Trainer(TransformerBench* bench, const OptimizerConfig& config = AdamW())
+      : bench_(bench),
+        learning_rate_(float(config.learning_rate)),
+        optimizer(*MakeOptimizer(config, std::int64_t(bench->value.size()))) {}
   double Train(std::int64_t step) {
     const Batch batch({3, 11, 6}, std::uint64_t(3 * step));
     const double loss = Step(*bench_, batch);
-    optimizer->StepGroups(bench_->gradient, 1, DecayGroups(*bench_->module, kLearningRate),
+    optimizer->StepGroups(bench_->gradient, 1, DecayGroups(*bench_->module, learning_rate_),
                           bench_->value);
     return loss;
   }
 
  private:
   TransformerBench* const bench_;
+  const float learning_rate_;
 
  public:
   std::unique_ptr<Optimizer> optimizer;
 };
 
-std::vector<double> OneDeviceLosses(const TransformerOptions& options, int steps) {
+std::vector<double> OneDeviceLosses(const TransformerOptions& options, int steps,
+                                    const OptimizerConfig& config = AdamW()) {
   TransformerBench bench(options);
-  Trainer trainer(&bench);
+  Trainer trainer(&bench, config);
   std::vector<double> losses;
   for (int step = 0; step < steps; ++step) losses.push_back(trainer.Train(step));
   return losses;
@@ -275,19 +285,19 @@ INSTANTIATE_TEST_SUITE_P(Transformers, CurveTest,
                                             ::testing::Values(2, 3, 4)));
 
 // Values and the optimizer's slots go from 2 ranks to the whole and on to 3.
-TEST(TransformerRanksTest, ResumesWithDifferentNumberOfRanks) {
+void ResumeWithOtherRanks(const OptimizerConfig& config, int before) {
   const TransformerOptions options{
       .config = TinyTransformer(TransformerConfig::Family::kBert, 0.1f),
       .head = TransformerHead::kMaskedLm};
-  const std::vector<double> want = OneDeviceLosses(options, 12);
+  const std::vector<double> want = OneDeviceLosses(options, 12, config);
   const auto whole = *MakeTransformer(options);
   const auto parameters = std::size_t(ParameterCount(*whole));
   std::vector<float> value(parameters);
   std::vector<std::vector<float>> slots(2, std::vector<float>(parameters));
   std::int64_t steps = 0;
   OnRanks(options, 2, [&](TensorRank& mine) {
-    Trainer trainer(&mine.bench);
-    for (int step = 0; step < 6; ++step) trainer.Train(step);
+    Trainer trainer(&mine.bench, config);
+    for (int step = 0; step < before; ++step) trainer.Train(step);
     const auto gather = [&](std::span<const float> from, std::vector<float>* to) {
       std::vector<float> all(parameters);
       EXPECT_TRUE(GatherSlices(*mine.collective, *whole, *mine.bench.module, from, all).ok());
@@ -299,14 +309,21 @@ TEST(TransformerRanksTest, ResumesWithDifferentNumberOfRanks) {
     if (mine.rank() == 1) steps = trainer.optimizer->steps();
   });
   OnRanks(options, 3, [&](TensorRank& mine) {
-    Trainer trainer(&mine.bench);
+    Trainer trainer(&mine.bench, config);
     TakeSlice(*whole, *mine.bench.module, value, mine.bench.value);
     for (std::size_t i = 0; i < 2; ++i)
       TakeSlice(*whole, *mine.bench.module, slots[i], trainer.optimizer->slots()[i].values);
     trainer.optimizer->set_steps(steps);
-    for (int step = 6; step < 12; ++step)
+    for (int step = before; step < 12; ++step)
       EXPECT_NEAR(trainer.Train(step), want[std::size_t(step)], 1e-4) << step;
   });
+}
+
+TEST(TransformerRanksTest, ResumesWithDifferentNumberOfRanks) { ResumeWithOtherRanks(AdamW(), 6); }
+
+// RAdam divides from its sixth step, the second one after the resume.
+TEST(TransformerRanksTest, ResumesRAdamWithDifferentNumberOfRanks) {
+  ResumeWithOtherRanks(RAdam(), 4);
 }
 
 // In the last layer, three all-reduces cover only the rows that the head reads.

@@ -12,7 +12,7 @@ namespace troop {
 namespace {
 
 TEST(ParameterShardStateTest, RestoredShardContinuesBitExactAndKeepsSettledPushes) {
-  for (const std::string name : {"adam", "momentum", "rmsprop", "adagrad", "sgd"}) {
+  for (const std::string name : {"adam", "momentum", "rmsprop", "adagrad", "sgd", "radam"}) {
     auto options = OptionsOf({.mode = SyncMode::kAsync, .learners = 2}, name);
     options.guards.loss_deviations = 5;
     auto shard = MakeWhole(options);

@@ -14,7 +14,7 @@ namespace {
 // Every optimizer, n learners in lockstep: against plain loops in f64 over the mean gradient.
 TEST(ParameterShardTest, BspMatchesF64ReferenceWithEveryOptimizer) {
   constexpr int kLearners = 3, kSteps = 100;
-  for (const std::string name : {"sgd", "momentum", "adagrad", "rmsprop", "adam"}) {
+  for (const std::string name : {"sgd", "momentum", "adagrad", "rmsprop", "adam", "radam"}) {
     auto shard = MakeWhole(OptionsOf({.learners = kLearners}, name));
     const Floats first = FirstValue();
     std::vector<double> want(first.begin(), first.end()), m(kParameters), v(kParameters);
@@ -37,11 +37,16 @@ TEST(ParameterShardTest, BspMatchesF64ReferenceWithEveryOptimizer) {
           v[i] = 0.95 * v[i] + 0.05 * g * g;
           want[i] -= 0.01 * g / std::sqrt(std::max(v[i] - m[i] * m[i], 0.0) + 1e-3);
         }
-        if (name == "adam") {
+        if (name == "adam" || name == "radam") {
           m[i] = 0.9 * m[i] + 0.1 * g;
           v[i] = 0.999 * v[i] + 0.001 * g * g;
-          const double root = std::sqrt(v[i] / (1 - std::pow(0.999, t)));
-          want[i] -= 0.01 * m[i] / (1 - std::pow(0.9, t)) / (root + 1e-3);
+          const double power = std::pow(0.999, t), length = 1999 - 2 * t * power / (1 - power);
+          const double root = std::sqrt(v[i] / (1 - power));
+          double step = 0.01 * m[i] / (1 - std::pow(0.9, t));
+          if (name == "radam" && t >= 6)
+            step *= std::sqrt((length - 4) * (length - 2) * 1999 / (1995.0 * 1997 * length));
+          if (name == "adam" || t >= 6) step /= root + 1e-3;
+          want[i] -= step;
         }
       }
     }
@@ -76,7 +81,7 @@ TEST(ParameterShardTest, WeightDecaySkipsUndecayedRanges) {
 
 // The degenerate setting of every mode is one learner with its own optimizer, bit for bit.
 TEST(ParameterShardTest, OneLearnerMatchesLocalOptimizerBitwiseInEveryMode) {
-  for (const std::string name : {"sgd", "momentum", "adagrad", "rmsprop", "adam"}) {
+  for (const std::string name : {"sgd", "momentum", "adagrad", "rmsprop", "adam", "radam"}) {
     const OptimizerConfig config = ConfigOf(name);
     auto optimizer = *MakeOptimizer(config, kParameters);
     Floats want = FirstValue();
@@ -119,7 +124,7 @@ TEST(ParameterShardTest, LocalSgdReturnsMeanOfLearnerValues) {
 
 // However the arena is cut, and in whatever order the pushes of a round come.
 TEST(ParameterShardTest, EveryShardingMatchesBitwise) {
-  for (const std::string name : {"adam", "adagrad"}) {
+  for (const std::string name : {"adam", "adagrad", "radam"}) {
     for (const SyncMode mode : {SyncMode::kBsp, SyncMode::kAsync}) {
       const auto options = OptionsOf({.mode = mode, .learners = 3}, name);
       Floats first;
