@@ -11,8 +11,8 @@
 #include "kernels/elementwise/is_finite.h"
 #include "learners/rl/soft_policy.h"
 #include "learners/rl/td_loss.h"
+#include "learners/rl/trained_algorithm.h"
 #include "learners/rl/transition_check.h"
-#include "learners/train_state.h"
 #include "nn/models/model.h"
 
 namespace troop {
@@ -36,41 +36,25 @@ std::int64_t PolicyDelay(const TrainingConfig& config) {
 }
 
 // Network passes and losses; weights and optimizer state are in TrainState.
-class Dpg final : public Algorithm, public ExternalOptimizer {
+class Dpg final : public TrainedAlgorithm {
  public:
   Dpg(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<PolicyCritic> network,
       std::unique_ptr<TrainState> trained, int learner)
-      : config_(config),
+      : TrainedAlgorithm(std::move(network), std::move(trained)),
+        config_(config),
         env_(env),
-        twin_(network->critics() == 2),
+        both_(static_cast<const PolicyCritic*>(&this->network())),
+        twin_(both_->critics() == 2),
         learner_(std::uint64_t(learner)),
-        network_(std::move(network)),
-        form_(GetValueHead(ModelSetupOf(config))),
-        trained_(std::move(trained)) {
-    if (network_->gaussian() != nullptr)
-      soft_ = std::make_unique<SoftPolicy>(config, network_.get(), learner);
+        form_(GetValueHead(ModelSetupOf(config))) {
+    if (both_->gaussian() != nullptr) soft_ = std::make_unique<SoftPolicy>(config, both_, learner);
   }
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
-  std::span<float> gradient() override { return trained_->gradient(); }
   void ApplyGradient(double progress, double norm) override {
-    trained_->Step(progress, norm, observation_);
+    trained().Step(progress, norm, observation_);
   }
-  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override {
-    trained_->Adopt(updates, value);
-  }
-  ExternalOptimizer* external_optimizer() override { return this; }
-  // These forward to TrainState.
-  Optimizer& optimizer() override { return trained_->optimizer(); }
-  double ClipScale(double norm) const override { return trained_->ClipScale(norm); }
-  float LearningRate(double progress) const override { return trained_->LearningRate(progress); }
-  std::uint64_t updates() const override { return trained_->updates(); }
-  std::span<const float> value() const override { return trained_->value(); }
-  TensorFile State() const override { return trained_->State(); }
-  Status SetState(const TensorFile& state) override { return trained_->SetState(state); }
-  Status RollBack(const TensorFile& state) override { return trained_->RollBack(state); }
-  Status CheckFinite() const override { return trained_->CheckFinite(); }
 
  private:
   Status PrepareBuffers(std::int64_t batch);
@@ -84,11 +68,10 @@ class Dpg final : public Algorithm, public ExternalOptimizer {
 
   const TrainingConfig config_;
   const EnvSpec env_;
-  const bool twin_;  // TD3, SAC
+  const PolicyCritic* const both_;  // network()
+  const bool twin_;                 // TD3, SAC
   const std::uint64_t learner_;
-  const std::unique_ptr<PolicyCritic> network_;
   const ValueHead form_;
-  const std::unique_ptr<TrainState> trained_;
   std::unique_ptr<SoftPolicy> soft_;  // SAC
   BatchBuffers buffers_;
   ConstTensor observation_;  // input of the last ComputeGradient
@@ -98,7 +81,7 @@ class Dpg final : public Algorithm, public ExternalOptimizer {
 Status Dpg::PrepareBuffers(std::int64_t batch) {
   if (buffers_.batch == batch) return Status::Ok();
   const TensorSpec in{env_.observation.dtype, env_.observation.shape.Prepend(batch)};
-  TROOP_ASSIGN_OR_RETURN(const Plan plan, network_->MakePlan({&in, 1}));
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, both_->MakePlan({&in, 1}));
   if (soft_ != nullptr) TROOP_RETURN_IF_ERROR(soft_->Prepare(in));
   BatchBuffers b;
   for (Tensor* t : {&b.action, &b.next_action}) *t = Tensor(DType::kF32, plan.out[0].shape);
@@ -115,9 +98,9 @@ Status Dpg::PrepareBuffers(std::int64_t batch) {
 
 // Context of the online network. with_gradient: for a backward pass.
 StepContext Dpg::Online(bool with_gradient) {
-  return {.value = trained_->value(),
-          .packed = trained_->packed_value(),
-          .gradient = with_gradient ? trained_->gradient() : std::span<float>(),
+  return {.value = trained().value(),
+          .packed = trained().packed_value(),
+          .gradient = with_gradient ? trained().gradient() : std::span<float>(),
           .workspace = buffers_.workspace.bytes(),
           .accumulate = false};
 }
@@ -127,7 +110,7 @@ void Dpg::SmoothTargetActions() {
   Rng rng({.run_seed = std::uint64_t(config_.seed),
            .purpose = Purpose::kTargetNoise,
            .index = learner_,
-           .episode = trained_->updates()});
+           .episode = trained().updates()});
   const double sigma = config_.learner.target_policy_noise,
                clip = config_.learner.target_noise_clip;
   const std::span<float> action = buffers_.next_action.as<float>();
@@ -146,25 +129,24 @@ void Dpg::SmoothTargetActions() {
 void Dpg::TargetValues(const SampleBatch& batch) {
   BatchBuffers& b = buffers_;
   StepContext target = Online(false);
-  target.value = trained_->target();
-  target.packed = trained_->packed_target();
+  target.value = trained().target();
+  target.packed = trained().packed_target();
   const ConstTensor next(batch.next_observation);
   if (!twin_) {  // one pass through target policy and target critic
     const std::vector<Tensor> expected{b.next_action, b.q_next};
-    return network_->Forward(target, {&next, 1}, expected, {});
+    return both_->Forward(target, {&next, 1}, expected, {});
   }
   if (soft_ != nullptr) {
-    soft_->BeginUpdate(trained_->updates());
+    soft_->BeginUpdate(trained().updates());
     soft_->Sample(Online(false), next, b.next_action);
   } else {
-    network_->policy().Forward(network_->PolicyContext(target), {&next, 1}, {&b.next_action, 1},
-                               {});
+    both_->policy().Forward(both_->PolicyContext(target), {&next, 1}, {&b.next_action, 1}, {});
     SmoothTargetActions();
   }
   // Both critics judge the same actions.
   const std::vector<ConstTensor> judged{next, b.next_action};
-  network_->critic(0).Forward(network_->CriticContext(target, 0), judged, {&b.q_next, 1}, {});
-  network_->critic(1).Forward(network_->CriticContext(target, 1), judged, {&b.q_twin, 1}, {});
+  both_->critic(0).Forward(both_->CriticContext(target, 0), judged, {&b.q_next, 1}, {});
+  both_->critic(1).Forward(both_->CriticContext(target, 1), judged, {&b.q_twin, 1}, {});
   const std::span<float> q = b.q_next.as<float>();
   const std::span<const float> other = b.q_twin.as<float>();
   // A NaN of either critic stays: the update is refused then.
@@ -177,8 +159,8 @@ void Dpg::TargetValues(const SampleBatch& batch) {
 DqnLossSummary Dpg::CriticLoss(const SampleBatch& batch, std::size_t critic) {
   BatchBuffers& b = buffers_;
   const std::vector<ConstTensor> done{batch.observation, batch.action};
-  network_->critic(critic).Forward(network_->CriticContext(Online(false), critic), done, {&b.q, 1},
-                                   b.cache.bytes());
+  both_->critic(critic).Forward(both_->CriticContext(Online(false), critic), done, {&b.q, 1},
+                                b.cache.bytes());
   return TdLoss(config_, form_, batch,
                 {.first = b.q.data<float>(),
                  .last_target = b.q_next.data<float>(),
@@ -190,8 +172,8 @@ DqnLossSummary Dpg::CriticLoss(const SampleBatch& batch, std::size_t critic) {
 void Dpg::CriticBackward(const SampleBatch& batch, std::size_t critic) {
   const std::vector<ConstTensor> done{batch.observation, batch.action};
   const ConstTensor dq(buffers_.dq);
-  network_->critic(critic).Backward(network_->CriticContext(Online(true), critic), done, {&dq, 1},
-                                    buffers_.cache.bytes(), {});
+  both_->critic(critic).Backward(both_->CriticContext(Online(true), critic), done, {&dq, 1},
+                                 buffers_.cache.bytes(), {});
 }
 
 // Loss and gradient of all critics: the sum of the losses, q of the first, the mean of the others.
@@ -199,12 +181,12 @@ Result<DqnLossSummary> Dpg::LearnCritics(const SampleBatch& batch) {
   BatchBuffers& b = buffers_;
   TargetValues(batch);
   DqnLossSummary all;
-  const std::size_t critics = network_->critics();
+  const std::size_t critics = both_->critics();
   std::ranges::fill(b.priority, 0.0f);
   for (std::size_t critic = 0; critic < critics; ++critic) {
     const DqnLossSummary loss = CriticLoss(batch, critic);
     if (!std::isfinite(loss.loss) || !AllFinite(b.priority_of_critic)) {
-      return trained_->Refuse(batch, b.priority_of_critic,
+      return trained().Refuse(batch, b.priority_of_critic,
                               fmt::format("the loss is {}", loss.loss));
     }
     CriticBackward(batch, critic);
@@ -225,12 +207,12 @@ void Dpg::PolicyGradient(const SampleBatch& batch) {
   const ConstTensor in(batch.observation);
   const std::vector<Tensor> out{b.action, b.q};
   // A new forward pass, because the critic's input is now μ(s).
-  network_->Forward(Online(false), {&in, 1}, out, b.cache.bytes());
+  both_->Forward(Online(false), {&in, 1}, out, b.cache.bytes());
   const double scale = -1.0 / double(batch.size());
   ExpectedValueGradient(form_, b.q.as<float>(), scale, b.dq.as<float>());
   // The critic receives no gradient here: only the policy's parameters are written.
   const std::vector<ConstTensor> dout{ConstTensor(), b.dq};
-  network_->Backward(Online(true), {&in, 1}, dout, b.cache.bytes(), {});
+  both_->Backward(Online(true), {&in, 1}, dout, b.cache.bytes(), {});
 }
 
 // Steps: losses and gradients of the critics, policy gradient (at the same weights), norm.
@@ -240,18 +222,18 @@ Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<floa
   TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
   TROOP_ASSIGN_OR_RETURN(const DqnLossSummary loss, LearnCritics(batch));
   // The critics' parameters follow the policy's in the layout, so they are final first.
-  const std::int64_t critics_begin = network_->critic_offset();
+  const std::int64_t critics_begin = both_->critic_offset();
   if (watch != nullptr) watch->GradientReady(critics_begin);
-  if (trained_->optimizer().ChangesNext(PolicyDelay(config_))) {
+  if (trained().optimizer().ChangesNext(PolicyDelay(config_))) {
     PolicyGradient(batch);
   } else {
-    std::ranges::fill(trained_->gradient().first(std::size_t(critics_begin)), 0.0f);
+    std::ranges::fill(trained().gradient().first(std::size_t(critics_begin)), 0.0f);
   }
   // Failpoint of the divergence tests.
-  if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) trained_->gradient()[0] = *bad;
+  if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) trained().gradient()[0] = *bad;
   const double norm = GradientNorm();
   if (!std::isfinite(norm)) {
-    return trained_->Refuse(batch, buffers_.priority, fmt::format("the gradient norm is {}", norm));
+    return trained().Refuse(batch, buffers_.priority, fmt::format("the gradient norm is {}", norm));
   }
   observation_ = ConstTensor(batch.observation);
   std::ranges::copy(buffers_.priority, priority.begin());
