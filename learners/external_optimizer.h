@@ -20,6 +20,12 @@ class ExternalOptimizer {
   virtual Optimizer& optimizer() = 0;
   // Factor that the clip applies to a gradient of that norm.
   virtual double ClipScale(double norm) const = 0;
+  // Clips `gradient` [P], whose norm is `norm`. By default all of it is scaled.
+  virtual void Clip(double norm, std::span<float> gradient) const {
+    const auto scale = float(ClipScale(norm));
+    if (scale == 1) return;
+    for (float& g : gradient) g *= scale;
+  }
 };
 
 }  // namespace troop

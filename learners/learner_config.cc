@@ -52,7 +52,8 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            LeftOpen(0, 1)},
           c.target_tau);
   v.Visit({"learner.max_grad_norm",
-           "Maximum gradient norm; larger gradients are scaled down to it. 0 disables clipping.",
+           "Maximum gradient norm; larger gradients are scaled down to it. 0 disables clipping. "
+           "sac: the gradient of the temperature is neither clipped nor part of the norm.",
            AtLeast(0)},
           c.max_grad_norm);
   // Value head, and the settings of DPG, TD3 and SAC.

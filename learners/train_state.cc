@@ -101,6 +101,18 @@ double TrainState::ClipScale(double norm) const {
   return limit > 0 && norm > limit ? limit / norm : 1;
 }
 
+void TrainState::Clip(double norm, std::span<float> gradient) const {
+  const auto scale = float(ClipScale(norm));
+  if (scale == 1) return;
+  std::int64_t first = 0;
+  for (const Group& group : groups_) {
+    const auto part = gradient.subspan(std::size_t(first), std::size_t(group.end - first));
+    first = group.end;
+    if (!group.clips) continue;
+    for (float& g : part) g *= scale;
+  }
+}
+
 // All groups share the schedule; the last group's rate is the reported one.
 float TrainState::LearningRate(double progress) const {
   return float(groups_.back().learning_rate * schedule_.Fraction(progress));
@@ -115,7 +127,10 @@ void TrainState::Step(double progress, double norm, const ConstTensor& observati
                  groups_[i].every};
     first = groups_[i].end;
   }
-  optimizer_->StepGroups(gradient_, float(ClipScale(norm)), rates_, value_);
+  // The optimizer has one factor for all groups, which saves a pass over the gradient.
+  const bool all = std::ranges::all_of(groups_, &Group::clips);
+  if (!all) Clip(norm, gradient_);
+  optimizer_->StepGroups(gradient_, all ? float(ClipScale(norm)) : 1, rates_, value_);
   network_->UpdateStatistics(observation, value_);
   // Failpoint of the divergence tests.
   if (const auto bad = InjectedValue(Failpoint::kLearnerWeight)) value_[0] = *bad;

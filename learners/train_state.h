@@ -28,6 +28,7 @@ class TrainState {
     double learning_rate = 0;
     bool decays = true;      // optimizer.weight_decay applies
     std::int64_t every = 1;  // changes only at each `every`-th step (Optimizer::Group)
+    bool clips = true;       // the clip scales its gradient; false: not part of the norm either
   };
   enum class Target : std::uint8_t { kNone, kFollows };
   // `network` must outlive this. algorithm: its name, which saved states must match. Weights and
@@ -50,11 +51,14 @@ class TrainState {
   // One step with gradient(), whose norm is `norm`: clipped to learner.max_grad_norm, at the
   // groups' learning rates times the schedule's fraction at `progress` (LearningRateSchedule). Then
   // updates the observation statistics, and every learner.target_update_every_updates the target.
+  // gradient() may be clipped afterwards.
   void Step(double progress, double norm, const ConstTensor& observation);
   // Takes weights that other roles have stepped; the target follows as after own steps.
   void Adopt(std::uint64_t updates, std::span<const float> value);
   // Factor that the clip applies to a gradient of that norm.
   double ClipScale(double norm) const;
+  // Applies it to the groups of `gradient` [P] that clip.
+  void Clip(double norm, std::span<float> gradient) const;
   float LearningRate(double progress) const;  // of the last group
 
   // Value, target, optimizer slots and counters.

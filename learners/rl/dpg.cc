@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "core/base/failpoint.h"
@@ -52,6 +53,7 @@ class Dpg final : public TrainedAlgorithm {
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
+  double GradientNorm() override;
   void ApplyGradient(double progress, double norm) override {
     trained().Step(progress, norm, observation_);
   }
@@ -215,6 +217,17 @@ void Dpg::PolicyGradient(const SampleBatch& batch) {
   both_->Backward(Online(true), {&in, 1}, dout, b.cache.bytes(), {});
 }
 
+// Leaves out SAC's temperature, whose gradient is an entropy and has another scale than those of
+// the networks. Not finite if any gradient is not.
+double Dpg::GradientNorm() {
+  if (soft_ == nullptr) return Algorithm::GradientNorm();
+  float& temperature = trained().gradient()[std::size_t(both_->temperature_offset())];
+  const float kept = std::exchange(temperature, 0.0f);
+  const double norm = Algorithm::GradientNorm();
+  temperature = kept;
+  return std::isfinite(kept) ? norm : double(kept);
+}
+
 // Steps: losses and gradients of the critics, policy gradient (at the same weights), norm.
 Result<LossReport> Dpg::ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                         GradientWatch* watch) {
@@ -289,7 +302,10 @@ Result<std::unique_ptr<Algorithm>> MakeDpg(const TrainingConfig& config, const E
       {.end = soft ? network->temperature_offset() : network->critic_offset(),
        .learning_rate = policy > 0 ? policy : rate,
        .every = PolicyDelay(config)}};
-  if (soft) groups.push_back({network->critic_offset(), rate, false});
+  if (soft) {
+    groups.push_back(
+        {.end = network->critic_offset(), .learning_rate = rate, .decays = false, .clips = false});
+  }
   groups.push_back({ParameterCount(*network), rate});
   TROOP_ASSIGN_OR_RETURN(
       auto trained,

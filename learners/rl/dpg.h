@@ -35,7 +35,8 @@ namespace troop {
 //   critics: the target is min_i Q'_i(s_n, a') - α log π(a'|s_n), a' ~ π(s_n) of the online policy.
 //   policy: descent on the importance-weighted mean of α log π(a|s) - min_i Q_i(s, a), a ~ π(s).
 //   temperature: descent on the importance-weighted mean of -log α (log π(a|s) + H), with H =
-//     learner.target_entropy, at optimizer.learning_rate.
+//     learner.target_entropy, at optimizer.learning_rate. The clip leaves this gradient as it is,
+//     and the norm does not include it.
 //
 // Update: in addition to the errors of Algorithm, kInvalidArgument if the batch's shapes, dtypes or
 // lengths do not fit the environment; nothing was changed then. The same calls give the same bytes

@@ -24,6 +24,7 @@ class TrainedAlgorithm : public Algorithm, public ExternalOptimizer {
   ExternalOptimizer* external_optimizer() final { return this; }
   Optimizer& optimizer() final { return trained_->optimizer(); }
   double ClipScale(double norm) const final { return trained_->ClipScale(norm); }
+  void Clip(double norm, std::span<float> gradient) const final { trained_->Clip(norm, gradient); }
   float LearningRate(double progress) const final { return trained_->LearningRate(progress); }
   std::uint64_t updates() const final { return trained_->updates(); }
   std::span<const float> value() const final { return trained_->value(); }

@@ -96,8 +96,8 @@ void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
   weights.ReplaceWeights(updates, value);
   const Result<LossReport> report = own->ComputeGradient(job->batches[batch], job->priority[batch]);
   if (report.ok()) {
-    arena_->Step(own->gradient(), float(weights.ClipScale(report->gradient_norm)),
-                 own->LearningRate(job->ProgressAt(batch)));
+    weights.Clip(report->gradient_norm, own->gradient());
+    arena_->Step(own->gradient(), 1, own->LearningRate(job->ProgressAt(batch)));
   }
   // The job keeps the results of the batch that finishes last.
   const std::lock_guard lock(mutex_);

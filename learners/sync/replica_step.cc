@@ -38,10 +38,7 @@ void ReplicaStep::Compute(UpdateJob* job, std::size_t batch, const TrainingProgr
   std::vector<float>& priority = job->priority.emplace_back(samples.key.size());
   report_ = algorithm.ComputeGradient(samples, priority);
   if (!report_.ok()) return;
-  const auto scale = float(weights_.ClipScale(report_->gradient_norm));
-  if (scale != 1) {
-    for (float& g : algorithm.gradient()) g *= scale;
-  }
+  weights_.Clip(report_->gradient_norm, algorithm.gradient());
   CorruptIfDrawn();
   learning_rate_ = algorithm.LearningRate(job->ProgressAt(batch));
   replica.Step(algorithm.gradient(), learning_rate_);

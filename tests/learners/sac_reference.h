@@ -184,12 +184,14 @@ class SacReference {
   void Step() {
     double sum = 0;
     for (const double g : gradient) sum += g * g;
+    sum -= gradient[temperature] * gradient[temperature];
     norm = std::sqrt(sum);
     const auto& o = config_.optimizer;
     const double limit = config_.learner.max_grad_norm;
     ++updates_;
     for (const auto& [i, name] : used_) {
-      const double g = norm > limit && limit > 0 ? gradient[i] * limit / norm : gradient[i];
+      const bool clips = i != temperature && norm > limit && limit > 0;
+      const double g = clips ? gradient[i] * limit / norm : gradient[i];
       const bool of_policy = name == "policy" && o.policy_learning_rate > 0;
       m_[i] = o.beta1 * m_[i] + (1 - o.beta1) * g;
       v_[i] = o.beta2 * v_[i] + (1 - o.beta2) * g * g;

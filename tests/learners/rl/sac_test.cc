@@ -83,6 +83,38 @@ TEST(SacTest, FixedTemperatureStays) {
   EXPECT_EQ(sac->value()[at], float(std::log(0.4)));
 }
 
+// An update by parameter shards or Hogwild threads clips as one of a single learner does.
+TEST(SacTest, ClipLeavesTemperature) {
+  TrainingConfig config = SacConfig();
+  config.learner.max_grad_norm = 0.05;
+  config.learner.target_entropy = -1000;
+  const auto sac = MakeContinuous(config);
+  const std::size_t at = SacReference(config, ContinuousEnv()).temperature;
+  std::vector<float> priority(6);
+  const auto report = sac->ComputeGradient(RandomContinuousBatch(6, 3, 1), priority);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_GT(report->gradient_norm, 0.1);
+  EXPECT_LT(report->gradient_norm, 100);
+  const float before = sac->gradient()[at];
+  EXPECT_GT(std::abs(before), 500);
+  sac->external_optimizer()->Clip(report->gradient_norm, sac->gradient());
+  EXPECT_EQ(sac->gradient()[at], before);
+  double squares = 0;
+  for (std::size_t i = 0; i < sac->gradient().size(); ++i)
+    squares += i == at ? 0 : std::pow(double(sac->gradient()[i]), 2);
+  EXPECT_NEAR(std::sqrt(squares), 0.05, 1e-6);
+}
+
+// A gradient that is left out of the norm is checked, too.
+TEST(SacTest, NormIsNotFiniteIfGradientOfTemperatureIsNot) {
+  const auto sac = MakeContinuous(SacConfig());
+  UpdateContinuous(sac.get(), RandomContinuousBatch(6, 3, 1));
+  EXPECT_TRUE(std::isfinite(sac->GradientNorm()));
+  sac->gradient()[SacReference(SacConfig(), ContinuousEnv()).temperature] =
+      std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(std::isfinite(sac->GradientNorm()));
+}
+
 // Each learner of a run has separate noise; the same learner repeats its noise.
 TEST(SacTest, NoiseDependsOnLearnerOnly) {
   const SampleBatch batch = RandomContinuousBatch(8, 3, 1);
