@@ -53,6 +53,33 @@ constexpr RegisterFunction kCommands[] = {
     RegisterReplay,   RegisterRole,     RegisterConfig,    RegisterExport, RegisterServe,
     RegisterSlurmJob, RegisterEnvWorker};
 
+constexpr char kEmptyValue[] =
+    "the value is empty, as of a shell variable that is not set; set it, or omit the argument";
+
+// Rejects empty values of all flags and arguments: many handlers would take one for a flag that is
+// not set. Exceptions: a text may be empty, and overrides have their own message.
+void RejectEmptyValues(CLI::App* command) {
+  for (CLI::Option* option : command->get_options()) {
+    const std::string name = option->get_name();
+    if (option->get_type_size() == 0 || name == "text" || name == "overrides") continue;
+    // A transformation precedes all checks, whose messages would show the value.
+    option->transform(
+        CLI::Validator([](std::string& value) { return value.empty() ? kEmptyValue : ""; }, ""));
+  }
+  for (CLI::App* const subcommand : command->get_subcommands({})) RejectEmptyValues(subcommand);
+}
+
+// The first "--flag=" of the command line, without "="; empty if there is none. CLI11 takes the
+// next word for its value.
+std::string FlagWithoutValue(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    if (word.starts_with("--") && word.find('=') == word.size() - 1)
+      return word.substr(0, word.size() - 1);
+  }
+  return "";
+}
+
 }  // namespace
 
 // Parses the command line, then runs the command. The command runs outside the try block, so that
@@ -73,7 +100,12 @@ int RunCommand(int argc, char** argv) {
   ChosenCommand chosen;
   for (const auto add : kCommands) add(app, &chosen);
   GroupCommands(&app);
+  RejectEmptyValues(&app);
   const std::vector<std::string> words = EscapeBrackets(argc, argv);
+  if (const std::string flag = FlagWithoutValue(words); !flag.empty()) {
+    PrintError(ExplainUsageError(app, words, fmt::format("{}: {}", flag, kEmptyValue)));
+    return kExitUsage;
+  }
   // CLI11 reports errors, --help and --version by exceptions; none leaves this function.
   try {
     // CLI11 takes argv only; `words` owns the strings while it parses.
