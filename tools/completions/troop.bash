@@ -30,9 +30,11 @@ _troop() {
       --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --trials | --search-seed | --asha | --min-resource | --reduction-factor | --early-stopping-rate | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
         --learners | --repeats | --link | --out | --format | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file | \
+        --engine | --machine | --machines | --serve | --record | \
         --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-grace-s | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) ((++i)) ;;  # skip its value
       -*) ;;
       sync) [[ $command == selftest ]] && command=selftest-sync ;;
+      migrate) [[ $command == config ]] && command=config-migrate ;;
       imdb-parallel) [[ $command == experiment ]] && command=imdb-parallel ;;
       env)
         if [[ $command == bench ]]; then
@@ -44,14 +46,15 @@ _troop() {
     esac
   done
   case $previous in
-    --gif | --png | --plugin | --vocab | --key | --logs | --health) _troop_paths compgen -f -- "$word"; return ;;
-    --out) _troop_paths compgen -d -- "$word"; return ;;
+    --out | --gif | --png | --plugin | --vocab | --key | --logs | --health) _troop_paths compgen -f -- "$word"; return ;;
+    --record) _troop_paths compgen -d -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
+    --engine) mapfile -t COMPREPLY < <(compgen -W 'local slurm mpi kubernetes' -- "$word"); return ;;
     --format) mapfile -t COMPREPLY < <(compgen -W 'safetensors onnx c' -- "$word"); return ;;
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
-      --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link | \
+      --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link | --machine | --machines | --serve | --advertise-host | \
       --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-grace-s | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) return ;;
     --role)
       mapfile -t COMPREPLY < <(
@@ -73,7 +76,7 @@ _troop() {
     health) flags='--ready --help' ;;
     keygen) flags='--role --name --rotate --help' ;;
     sweep) flags='--seeds --first-seed --trials --search-seed --asha --min-resource --reduction-factor --early-stopping-rate --jobs --dry-run --overwrite --help' ;;
-    plot) flags='--png --title --x --help' ;;
+    plot) flags='--out --title --x --help' ;;
     resume) flags='--engine --plain --insecure --help' ;;
     dashboard) flags='--help --insecure --listen --token-file' ;;
     scale) flags='--help' ;;
@@ -83,19 +86,21 @@ _troop() {
     play) flags='--best --episodes --epsilon --seed --gif --png --fps --help' ;;
     export) flags='--best --format --out --help' ;;
     serve) flags='--batch-rows --batch-wait-us --best --body-bytes --connections --deadline-ms --drain-grace-s --drain-s --listen --queue-rows --rate-limit --reload-s --session-idle-s --sessions --token-file --help' ;;
-    role) flags='--index --auto-index --coordinator --heartbeat-timeout --key --insecure --help' ;;
+    replay) flags='--insecure --help' ;;
+    role) flags='--index --auto-index --coordinator --heartbeat-timeout --advertise-host --key --rejoin --insecure --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
     predict) flags='--best --json --help' ;;
-    plan) flags='--learners --help' ;;
+    plan) flags='--learners --machine --machines --serve --help' ;;
     experiment) flags='imdb-parallel --help' ;;
     imdb-parallel) flags='--learners --link --out --overwrite --quick --repeats --seconds --help' ;;
     config) flags='migrate --check --keys --markdown --help' ;;
+    config-migrate) flags='--dry-run --help' ;;
     *) return ;;
   esac
   case $word:$command:$arguments in
     -*) ;;
-    *:train:0 | *:plan:0 | *:sweep:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
-    *:train:* | *:plan:* | *:imdb-parallel:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
+    *:train:0 | *:plan:0 | *:sweep:0 | *:replay:0 | *:config-migrate:0 | *:env-check:0 | *:env-bench:0) _troop_paths _troop_configs "$word"; return ;;
+    *:train:* | *:plan:* | *:replay:* | *:imdb-parallel:* | *:sweep:* | *:env-check:* | *:env-bench:* | *:resume:[1-9]*) _troop_keys "$word"; return ;;
     *:eval:0 | *:play:0 | *:export:0 | *:serve:0 | *:keygen:0 | *:resume:0 | *:scale:0 | *:status:0 | *:predict:0 | *:plot:* | *:dashboard:*) _troop_paths compgen -d -- "$word"; return ;;
     *:health:0) _troop_paths compgen -f -- "$word"; return ;;
     *:scale:*) flags='actors= replay= learners= paramserver=' ;;
