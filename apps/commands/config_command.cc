@@ -16,6 +16,7 @@
 #include "fleet/config/config.h"
 #include "fleet/config/config_migration.h"
 #include "fleet/config/key_hint.h"
+#include "fleet/config/target_advice.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 
@@ -56,6 +57,8 @@ int RunConfig(const ConfigArguments& a) {
     }
     // The defaults are filled in, so the output shows every value that a run would use.
     fmt::print("{}", ToToml(*config));
+    if (const std::string advice = TargetAdvice(*config); !advice.empty())
+      fmt::print(stderr, "troop: {}: {}\n", a.check, advice);
     return kExitOk;
   }
   std::vector<std::string> names;

@@ -16,6 +16,7 @@
 #include "envs/environment.h"
 #include "fleet/config/config_migration.h"
 #include "fleet/config/role_configs.h"
+#include "fleet/config/target_advice.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/roles/service_node.h"
 #include "fleet/run/task_info.h"
@@ -253,7 +254,7 @@ Status CheckFileSize(const ResourceEstimate& needs) {
 
 }  // namespace
 
-// Prints advice for picture observations, which is not an error.
+// Prints advice for picture observations and target networks, which is not an error.
 Status CheckMachine(const Config& config) {
   TROOP_ASSIGN_OR_RETURN(const ResourceEstimate needs, EstimateResources(config));
   // GPU checks apply only to roles that this machine will start. Failures are collected, so that
@@ -282,8 +283,9 @@ Status CheckMachine(const Config& config) {
         "\"auto\" or \"cpu\", or use a build with the preset \"cuda\" on a machine with a GPU"));
   }
   if (IsSupervised(config)) return failures.status();
-  const std::string advice = PictureAdvice(ModelSetupOf(config), needs.env);
-  if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
+  for (const std::string& advice :
+       {PictureAdvice(ModelSetupOf(config), needs.env), TargetAdvice(config)})
+    if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
   if (HasActors(config)) failures.Add(CheckReplayMemory(config, needs.replay_bytes));
   failures.Add(CheckDemonstrationMemory(config));
   failures.Add(CheckEvaluationSpec(config, needs.env));

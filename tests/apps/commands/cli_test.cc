@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "apps/commands/config_command.h"
 #include "apps/commands/scale_command.h"
 #include "fleet/launcher/exit_code.h"
+#include "tests/core/temp_folder.h"
 
 namespace troop {
 namespace {
@@ -66,6 +68,18 @@ TEST(RunCommandTest, EmptyValuesAreErrors) {
     EXPECT_THAT(message, testing::HasSubstr(": the value is empty")) << text;
     EXPECT_EQ(std::ranges::count(message, '\n'), 1) << message;
   }
+}
+
+TEST(RunCommandTest, ConfigCheckAdvisesOnTargets) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/td3.toml";
+  std::ofstream(path) << "env.id = \"Pendulum-v1\"\nlearner.algorithm = \"td3\"\n";
+  testing::internal::CaptureStdout();
+  const auto [code, message] = RunLine({"config", "--check", path});
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), testing::HasSubstr("algorithm = \"td3\""));
+  EXPECT_EQ(code, kExitOk);
+  EXPECT_THAT(message, testing::StartsWith("troop: " + path + ": learner.target_update_every"));
+  EXPECT_EQ(std::ranges::count(message, '\n'), 1) << message;
 }
 
 // The exceptions are not errors of the parser.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "fleet/config/target_advice.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {
@@ -23,6 +24,22 @@ Config PoleConfig() {
   return config;
 }
 constexpr std::int64_t kPoleParameters = 4 * 64 + 64 + 64 * 64 + 64 + 64 * 2 + 2;
+
+// Advice is printed, but is not an error.
+TEST(MachineTest, AdvisesOnTargetsOfActorCritic) {
+  Config config = PoleConfig();
+  const auto printed = [&config] {
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(CheckMachine(config).ok());
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(printed(), "");
+  config.env.id = "Pendulum-v1";
+  config.learner.algorithm = AlgorithmKind::kTd3;
+  EXPECT_EQ(printed(), "troop: " + TargetAdvice(config) + "\n");
+  config.learner.target_tau = 0.005;
+  EXPECT_EQ(printed(), "");
+}
 
 // The padding of the flat buffer was counted.
 TEST(MachineTest, CountsParametersWithoutPadding) {
