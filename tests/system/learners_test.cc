@@ -1,7 +1,10 @@
 // Several learners of one run: in step, through deaths and a freeze, to exactly its steps.
 
+#include <cmath>
+
 #include "core/storage/storage.h"
 #include "learners/checkpoint.h"
+#include "nn/io/safetensors.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {
@@ -23,10 +26,10 @@ class LearnersTest : public SystemTest {
     })) << index;
     return process;
   }
-  // How often learner i has come in step with all.
-  int Groups(int index, int size) const {
+  // How often learner i has come in step with all of a run with `learners`.
+  int Groups(int index, int size, int learners = 3) const {
     const std::string log = RoleLog("learner-" + std::to_string(index));
-    const std::string line = "formed a group of " + std::to_string(size) + " of 3";
+    const std::string line = fmt::format("formed a group of {} of {}", size, learners);
     int count = 0;
     for (std::size_t at = log.find(line); at != log.npos; at = log.find(line, at + 1)) ++count;
     return count;
@@ -195,6 +198,89 @@ TEST_F(LearnersTest, GorilaSurvivesDeathOfLearnersAndShards) {
   const JsonValue result = Json(run() + "/result.json");
   EXPECT_EQ(result.Find("updates")->number, result.Find("final_updates")->number);
 }
+
+// Two learners of policy and critics, one of which is killed.
+class ActorCriticLearnersTest : public LearnersTest,
+                                public testing::WithParamInterface<const char*> {
+ protected:
+  // Weights, targets and optimizer state of the newest checkpoint.
+  void ExpectFiniteCheckpoint(bool soft) const {
+    const auto storage = MakeDiskStorage(run());
+    const auto newest = NewestCheckpoint(storage->get());
+    ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+    EXPECT_EQ(*newest, *Json(run() + "/result.json").String("checkpoint"));
+    const auto checkpoint = ReadCheckpoint(storage->get(), *newest);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+    EXPECT_EQ(checkpoint->steps, kLongSteps);
+    EXPECT_GT(checkpoint->updates, 100u);
+    for (const auto& [name, tensor] : checkpoint->state.tensors) {
+      const auto values = tensor.as<float>();
+      EXPECT_TRUE(std::ranges::all_of(values, [](float x) { return std::isfinite(x); })) << name;
+    }
+    const auto weights =
+        DecodeSafetensors(Buffer::Copy(FileText(run() + "/" + *newest + "/weights.safetensors")));
+    ASSERT_TRUE(weights.ok()) << weights.status().ToString();
+    EXPECT_EQ(weights->tensors.contains("log_temperature"), soft);
+    if (!soft) return;
+    // A learned temperature leaves its initial value 1.
+    EXPECT_NE(weights->tensors.at("log_temperature").as<float>()[0], 0);
+  }
+  // A number that is NaN or infinite has no form in JSON.
+  void ExpectFiniteMetrics(bool soft) const {
+    std::vector<const char*> names{"learner/loss", "learner/grad_norm", "learner/q_mean"};
+    if (soft) names.insert(names.end(), {"learner/temperature", "learner/entropy"});
+    for (const char* name : names) {
+      int lines = 0;
+      std::istringstream file(FileText(run() + "/metrics.jsonl"));
+      for (std::string line; std::getline(file, line);) {
+        const auto json = ParseJson(line);
+        ASSERT_TRUE(json.ok()) << line;
+        const JsonValue* value = json->Find(name);
+        if (value == nullptr) continue;
+        ++lines;
+        EXPECT_EQ(value->kind, JsonValue::Kind::kNumber) << name << " " << line;
+        EXPECT_TRUE(std::isfinite(value->number)) << name << " " << line;
+      }
+      EXPECT_GT(lines, 0) << name;
+    }
+  }
+};
+
+TEST_P(ActorCriticLearnersTest, SurviveDeathOfOne) {
+  std::vector<std::string> overrides{"env.id=Pendulum-v1",
+                                     "network.layers=[{type = \"linear\", units = 16}]",
+                                     "fleet.learners=2",
+                                     "learner.batch_size=32",
+                                     "learner.target_update_every_updates=2",
+                                     "learner.target_tau=0.01",
+                                     "replay.samples_per_insert=4"};
+  std::istringstream words(GetParam());
+  for (std::string word; words >> word;) overrides.push_back(word);
+  const bool soft = std::ranges::count(overrides, "learner.algorithm=sac") > 0;
+  const bool shards = std::ranges::count(overrides, "learner.sync=paramserver") > 0;
+  const auto troop = TrainLong(overrides);
+  ASSERT_TRUE(shards || Await([&] { return Groups(0, 2, 2) >= 1; })) << Logs();
+  ASSERT_TRUE(AwaitSteps(1000)) << Logs();
+  const pid_t process = AwaitLearner(1);
+  SendSignal(process, SIGKILL);
+  AwaitLearner(1, process);
+  ASSERT_TRUE(shards || Await([&] { return Groups(0, 2, 2) >= 2; })) << Logs();
+  ExpectDone(troop.get(), kLongSteps);
+  EXPECT_NE(LauncherLog().find("learner-1 ended (killed by signal 9"), std::string::npos);
+  ExpectFiniteCheckpoint(soft);
+  ExpectFiniteMetrics(soft);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ActorCriticLearnersTest,
+    testing::Values("learner.algorithm=sac learner.sync=allreduce",
+                    "learner.algorithm=sac learner.sync=paramserver paramserver.shards=2",
+                    "learner.algorithm=td3 learner.sync=allreduce"),
+    [](const auto& info) {
+      return std::string(info.index == 0   ? "sac_allreduce"
+                         : info.index == 1 ? "sac_shards"
+                                           : "td3_allreduce");
+    });
 
 // In one thread every draw is the same each time. What is spoilt is spoilt for the guard of the
 // loss if the loss shows it.
