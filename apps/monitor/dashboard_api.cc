@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/storage/json.h"
+#include "core/storage/list_folder.h"
 #include "core/storage/read_file.h"
 
 namespace troop {
@@ -246,9 +247,9 @@ HttpResponse Dashboard::OfRun(Time now, const HttpRequest& request, const std::s
 HttpResponse Dashboard::Video(const HttpRequest& request, const std::string& path) {
   std::string newest;
   // Names have a fixed width, so the last one by name is the newest. A missing folder is empty.
-  std::error_code ignored;
-  for (const auto& file : fs::directory_iterator(path + "/videos", ignored)) {
-    const std::string name = file.path().filename().string();
+  const auto files = ListFolder(path + "/videos");
+  for (const fs::path& file : files.ok() ? *files : std::vector<fs::path>()) {
+    const std::string name = file.filename().string();
     if (name.ends_with(".gif")) newest = std::max(newest, name);
   }
   if (!request.path.ends_with(".gif")) return JsonReply(JsonObject().Add("name", newest).str());

@@ -16,6 +16,7 @@
 
 #include "core/base/log.h"
 #include "core/base/phase_progress.h"
+#include "core/storage/list_folder.h"
 #include "core/storage/read_file.h"
 #include "core/storage/sha256.h"
 #include "datasets/text/archive_reader.h"
@@ -142,9 +143,11 @@ Result<Reviews> ReadReviewFolder(const std::string& path) {
   std::vector<std::string> names;
   for (const std::string_view folder : kFolders) {
     const fs::path inside = fs::path(path) / folder;
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(inside, error)) {
-      std::string name = entry.path().generic_string();
+    // A folder may be missing; one that cannot be read completely is an error.
+    const Result<std::vector<fs::path>> entries = ListFolder(inside.string());
+    if (!entries.ok() && entries.status().code() != Code::kNotFound) return entries.status();
+    for (const fs::path& entry : entries.ok() ? *entries : std::vector<fs::path>()) {
+      std::string name = entry.generic_string();
       if (PlaceOf(name)) names.push_back(std::move(name));
     }
   }

@@ -138,12 +138,14 @@ std::uint64_t Mix(std::string_view text, std::uint64_t number, std::uint32_t bef
 Result<std::uint64_t> FolderFingerprint(const std::string& path) {
   std::vector<std::pair<std::string, std::uint64_t>> files;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path, error)) {
-    if (!entry.is_regular_file(error)) continue;
-    const auto changed = entry.last_write_time(error).time_since_epoch().count();
-    files.push_back(
-        {entry.path().generic_string(), entry.file_size(error) ^ std::uint64_t(changed)});
+  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;
+    if (!it->is_regular_file(gone)) continue;
+    const auto changed = it->last_write_time(gone).time_since_epoch().count();
+    files.push_back({it->path().generic_string(), it->file_size(gone) ^ std::uint64_t(changed)});
   }
+  if (error) return Unavailable("{}: can't list the folder: {}", path, error.message());
   // The order of directory entries depends on the file system.
   std::sort(files.begin(), files.end());
   std::uint64_t mixed = 0;

@@ -13,6 +13,7 @@
 #include "core/base/utf8.h"
 #include "core/storage/crc32c.h"
 #include "core/storage/json.h"
+#include "core/storage/list_folder.h"
 
 namespace troop {
 namespace {
@@ -252,8 +253,9 @@ Result<std::vector<std::string>> FindEpisodeFiles(const std::string& path) {
   if (fs::is_directory(folder / kEpisodeFolder, error)) folder /= kEpisodeFolder;
   if (!fs::is_directory(folder, error)) return NotFound("{}: no such file or folder", path);
   std::vector<std::string> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == kEpisodeSuffix) files.push_back(entry.path().string());
+  TROOP_ASSIGN_OR_RETURN(const std::vector<fs::path> entries, ListFolder(folder.string()));
+  for (const fs::path& entry : entries) {
+    if (entry.extension() == kEpisodeSuffix) files.push_back(entry.string());
   }
   if (files.empty()) {
     return NotFound(
@@ -261,7 +263,6 @@ Result<std::vector<std::string>> FindEpisodeFiles(const std::string& path) {
         "actor.record_episodes = true",
         folder.string(), kEpisodeSuffix);
   }
-  std::ranges::sort(files);
   return files;
 }
 

@@ -1,10 +1,12 @@
 // Preloaded into a program (LD_PRELOAD): lets the disk be full, read-only or slow for the files
-// below TROOP_DISK_FAULT_FOLDER while the file TROOP_DISK_FAULT_FILE says "full", "readonly" or
-// "slow". The program's own calls of the C library are what it sees, as a disk's errors would come.
+// below TROOP_DISK_FAULT_FOLDER, or its folders unreadable after three entries, while the file
+// TROOP_DISK_FAULT_FILE says "full", "readonly", "slow" or "unlisted". The program's own calls of
+// the C library are what it sees, as a disk's errors would come.
 
 // Its inline versions of what is defined here would be in the way.
 #undef _FORTIFY_SOURCE
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +21,7 @@
 
 namespace {
 
-enum class Fault { kNone, kFull, kReadOnly, kSlow };
+enum class Fault { kNone, kFull, kReadOnly, kSlow, kUnlisted };
 
 template <class F>
 F* Next(F*, const char* name) {
@@ -42,6 +44,7 @@ Fault Now() {
   errno = kept;
   if (strcmp(text, "full") == 0) return Fault::kFull;
   if (strcmp(text, "readonly") == 0) return Fault::kReadOnly;
+  if (strcmp(text, "unlisted") == 0) return Fault::kUnlisted;
   return strcmp(text, "slow") == 0 ? Fault::kSlow : Fault::kNone;
 }
 
@@ -76,6 +79,16 @@ int ErrorOf(Place place, bool takes_room, bool changes, bool reaches_disk) {
 int Fail(int error) {
   errno = error;
   return -1;
+}
+
+// The first three entries of an unlisted folder, "." and ".." among them, are read, no more.
+template <class F>
+auto ReadEntry(F* next, DIR* folder) -> decltype(next(folder)) {
+  static thread_local int entries = 0;
+  if (telldir(folder) == 0) entries = 0;
+  if (++entries <= 3 || Now() != Fault::kUnlisted || !Below(dirfd(folder))) return next(folder);
+  errno = EIO;
+  return nullptr;
 }
 
 }  // namespace
@@ -138,6 +151,16 @@ int unlinkat(int folder, const char* path, int flags) {
   NEXT(unlinkat);
   if (const int error = ErrorOf(folder, false, true, false)) return Fail(error);
   return next(folder, path, flags);
+}
+
+dirent* readdir(DIR* folder) {
+  NEXT(readdir);
+  return ReadEntry(next, folder);
+}
+
+dirent64* readdir64(DIR* folder) {
+  NEXT(readdir64);
+  return ReadEntry(next, folder);
 }
 
 }  // extern "C"

@@ -155,6 +155,23 @@ TEST_F(OfflineRunTest, BadDatasetsAndKeysAreRefused) {
   ExpectRefused(CloneWords({}), "take 8192.");
 }
 
+// A part of the episodes is not taken for all of them, and no exception ends the program.
+TEST_F(OfflineRunTest, FolderThatFailsWhileListedIsRefused) {
+  const std::string episodes = folder() + "/rules";
+  std::filesystem::create_directory(episodes);
+  for (const char* name : {"/a.episodes", "/b.episodes", "/c.episodes"})
+    std::filesystem::copy_file(dataset(), episodes + name);
+  const std::string fault = folder() + "/fault";
+  std::ofstream(fault) << "unlisted";
+  const auto troop =
+      Start(TrainWords(CloneWords({"learner.demonstrations=" + episodes, "fleet.mode=serial"})),
+            {"LD_PRELOAD=" TROOP_DISK_FAULT, "TROOP_DISK_FAULT_FILE=" + fault,
+             "TROOP_DISK_FAULT_FOLDER=" + std::filesystem::canonical(episodes).string()});
+  EXPECT_EQ(troop->Wait(), 2) << troop->output();
+  EXPECT_NE(troop->output().find("can't list the folder: Input/output error"), std::string::npos)
+      << troop->output();
+}
+
 // ---- troop eval --record ----
 
 std::vector<Episode> EpisodesIn(const std::string& folder) {
