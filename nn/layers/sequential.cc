@@ -3,6 +3,7 @@
 
 #include "nn/arena.h"
 #include "nn/layers/layers.h"
+#include "nn/with_packed.h"
 
 namespace troop {
 namespace {
@@ -75,13 +76,9 @@ class Sequential final : public Module {
   // (inference). Without Packed the weights are packed for this call only.
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
-    if (context.packed == nullptr) {
-      const auto packed = MakePacked(Precision::kF32);
-      Pack(context.value, packed.get());
-      StepContext with = context;
-      with.packed = packed.get();
-      return Forward(with, in, out, cache);
-    }
+    if (context.packed == nullptr)
+      return WithPacked(*this, context,
+                        [&](const StepContext& with) { Forward(with, in, out, cache); });
     const auto& packed = static_cast<const SequentialPacked&>(*context.packed);
     const Layout& layout = FindLayout(packed, in[0].spec());
     CheckSizes(layout, context, cache);
@@ -105,13 +102,9 @@ class Sequential final : public Module {
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
-    if (context.packed == nullptr) {
-      const auto packed = MakePacked(Precision::kF32);
-      Pack(context.value, packed.get());
-      StepContext with = context;
-      with.packed = packed.get();
-      return Backward(with, in, dout, cache, din);
-    }
+    if (context.packed == nullptr)
+      return WithPacked(*this, context,
+                        [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
     const auto& packed = static_cast<const SequentialPacked&>(*context.packed);
     const Layout& layout = FindLayout(packed, in[0].spec());
     CheckSizes(layout, context, cache);

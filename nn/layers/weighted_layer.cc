@@ -9,6 +9,7 @@
 #include "kernels/linear/linear.h"
 #include "nn/arena.h"
 #include "nn/layers/layers.h"
+#include "nn/with_packed.h"
 
 namespace troop {
 namespace {
@@ -70,7 +71,8 @@ class WeightedLayer final : public Module {
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
     if (context.packed == nullptr)
-      return WithPacked(context, [&](const StepContext& with) { Forward(with, in, out, cache); });
+      return WithPacked(*this, context,
+                        [&](const StepContext& with) { Forward(with, in, out, cache); });
     const auto& packed = static_cast<const WeightedPacked&>(*context.packed);
     CheckDType(packed, in[0]);
     packed.kernel->Forward(in[0].dim(0), Weights(context.value), in[0].bytes().data(),
@@ -84,7 +86,7 @@ class WeightedLayer final : public Module {
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
     if (context.packed == nullptr)
-      return WithPacked(context,
+      return WithPacked(*this, context,
                         [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
     const auto& packed = static_cast<const WeightedPacked&>(*context.packed);
     CheckDType(packed, in[0]);
@@ -122,15 +124,6 @@ class WeightedLayer final : public Module {
     TROOP_CHECK(in.dtype() == packed.compute, "{} computes in {}, its input is {}", options_.name,
                 DTypeName(packed.compute), DTypeName(in.dtype()));
   }
-  // Packs the weights for one call.
-  template <class F>
-  void WithPacked(StepContext context, F&& run) const {
-    const auto packed = MakePacked(Precision::kF32);
-    Pack(context.value, packed.get());
-    context.packed = packed.get();
-    run(context);
-  }
-
   const WeightedOptions options_;
   std::vector<ParamSpec> params_;
 };

@@ -7,6 +7,7 @@
 #include "nn/arena.h"
 #include "nn/models/model.h"
 #include "nn/models/policy_critic.h"
+#include "nn/with_packed.h"
 
 namespace troop {
 namespace {
@@ -88,7 +89,8 @@ class Critic final : public Module {
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
     if (context.packed == nullptr)
-      return WithPacked(context, [&](const StepContext& with) { Forward(with, in, out, cache); });
+      return WithPacked(*this, context,
+                        [&](const StepContext& with) { Forward(with, in, out, cache); });
     const Layout layout = LayoutFor(in);
     // In inference `joined` is in the workspace.
     const bool keep = !cache.empty();
@@ -112,7 +114,7 @@ class Critic final : public Module {
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
     if (context.packed == nullptr)
-      return WithPacked(context,
+      return WithPacked(*this, context,
                         [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
     TROOP_CHECK(din.empty() || din[0].empty(), "observations have no gradient");
     const Layout layout = LayoutFor(in);
@@ -224,15 +226,6 @@ class Critic final : public Module {
     }
     part.workspace = context.workspace.subspan(layout.inner_at());
     return part;
-  }
-
-  // Packs the weights for one call.
-  template <class F>
-  void WithPacked(StepContext context, F&& run) const {
-    const auto packed = MakePacked(Precision::kF32);
-    Pack(context.value, packed.get());
-    context.packed = packed.get();
-    run(context);
   }
 
   const CriticParts parts_;

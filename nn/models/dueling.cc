@@ -7,6 +7,7 @@
 #include "nn/arena.h"
 #include "nn/layers/layers.h"
 #include "nn/models/joint_layer.h"
+#include "nn/with_packed.h"
 
 namespace troop {
 namespace {
@@ -82,7 +83,8 @@ class DuelingHead final : public Module {
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
     if (context.packed == nullptr)
-      return WithPacked(context, [&](const StepContext& with) { Forward(with, in, out, cache); });
+      return WithPacked(*this, context,
+                        [&](const StepContext& with) { Forward(with, in, out, cache); });
     const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
     TROOP_CHECK(in[0].dtype() == packed.compute, "dueling head: {} input",
                 DTypeName(in[0].dtype()));
@@ -105,7 +107,7 @@ class DuelingHead final : public Module {
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
     if (context.packed == nullptr)
-      return WithPacked(context,
+      return WithPacked(*this, context,
                         [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
     const auto& packed = static_cast<const DuelingPacked&>(*context.packed);
     const std::int64_t batch = in[0].dim(0);
@@ -196,15 +198,6 @@ class DuelingHead final : public Module {
           store(at + numbers_ + i, dq[i] - sum / float(actions_));
       }
     }
-  }
-
-  // Packs the weights for one call.
-  template <class F>
-  void WithPacked(StepContext context, F&& run) const {
-    const auto packed = MakePacked(Precision::kF32);
-    Pack(context.value, packed.get());
-    context.packed = packed.get();
-    run(context);
   }
 
   const std::int64_t in_, units_, actions_, numbers_;

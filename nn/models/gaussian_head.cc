@@ -5,6 +5,7 @@
 #include "nn/arena.h"
 #include "nn/layers/layers.h"
 #include "nn/models/joint_layer.h"
+#include "nn/with_packed.h"
 
 namespace troop {
 namespace {
@@ -52,7 +53,8 @@ class GaussianHead final : public Module {
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
     if (context.packed == nullptr)
-      return WithPacked(context, [&](const StepContext& with) { Forward(with, in, out, cache); });
+      return WithPacked(*this, context,
+                        [&](const StepContext& with) { Forward(with, in, out, cache); });
     const auto& packed = static_cast<const GaussianPacked&>(*context.packed);
     TROOP_CHECK(in[0].dtype() == packed.compute, "gaussian head: {} input",
                 DTypeName(in[0].dtype()));
@@ -64,7 +66,7 @@ class GaussianHead final : public Module {
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
     if (context.packed == nullptr)
-      return WithPacked(context,
+      return WithPacked(*this, context,
                         [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
     const auto& packed = static_cast<const GaussianPacked&>(*context.packed);
     const std::int64_t batch = in[0].dim(0);
@@ -87,15 +89,6 @@ class GaussianHead final : public Module {
     params_.push_back(
         {prefix + "weight", {block.rows, block.columns}, block.weight, init, block.columns});
     params_.push_back({prefix + "bias", {block.rows}, block.bias, init, block.columns});
-  }
-
-  // Packs the weights for one call.
-  template <class F>
-  void WithPacked(StepContext context, F&& run) const {
-    const auto packed = MakePacked(Precision::kF32);
-    Pack(context.value, packed.get());
-    context.packed = packed.get();
-    run(context);
   }
 
   const std::int64_t in_, actions_;
