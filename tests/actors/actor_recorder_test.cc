@@ -9,51 +9,11 @@
 #include "core/base/failpoint.h"
 #include "core/storage/memory_storage.h"
 #include "tests/actors/actor_world.h"
+#include "tests/actors/recorded_episodes.h"
 #include "tests/testing/captured_log.h"
 
 namespace troop {
 namespace {
-
-// torn: a file may end with a part of a record.
-std::vector<Episode> EpisodesIn(Storage* storage, bool torn = false) {
-  std::vector<Episode> found;
-  const auto names = storage->List(kEpisodeFolder);
-  for (const std::string& name : *names) {
-    EpisodeReader reader(*storage->Read(std::string(kEpisodeFolder) + "/" + name, 1 << 30));
-    while (true) {
-      auto next = reader.Next();
-      EXPECT_TRUE(next.ok()) << next.status().ToString();
-      if (!next.ok() || !next->has_value()) break;
-      found.push_back(std::move(**next));
-    }
-    EXPECT_TRUE(torn || reader.torn_bytes() == 0);
-  }
-  return found;
-}
-
-// Plays the recorded actions from the recorded seed, and compares all that the environment returns.
-void ExpectReplays(const ActingConfig& config, const Episode& e) {
-  auto env = *MakeEnvironment(config.env.id, EnvOptionsFor(config.env, config.serial));
-  EXPECT_EQ(e.observation, env->spec().observation);
-  EXPECT_EQ(e.action, env->spec().action);
-  const std::size_t frame = e.observation.bytes(), action = e.action.tensor().bytes();
-  std::vector<std::byte> observation(frame);
-  env->Reset(e.seed.value(), observation);
-  for (std::int64_t t = 0; t <= e.steps; ++t) {
-    const auto recorded = e.observations.bytes().subspan(std::size_t(t) * frame, frame);
-    ASSERT_TRUE(std::ranges::equal(recorded, observation)) << "frame " << t;
-    if (t == e.steps) break;
-    const StepResult result =
-        env->Step(e.actions.bytes().subspan(std::size_t(t) * action, action), observation);
-    // Scaled by a power of two: exact.
-    ASSERT_EQ(float(config.env.reward_scale) * result.reward,
-              e.rewards.as<float>()[std::size_t(t)]);
-    const bool last = t + 1 == e.steps;
-    ASSERT_EQ(result.terminated, last && e.terminated) << "step " << t;
-    // The limit of steps is the actor's.
-    ASSERT_TRUE(last || !result.truncated) << "step " << t;
-  }
-}
 
 struct Recorded {
   std::vector<Episode> episodes;
@@ -65,7 +25,7 @@ Recorded Record(const ActingConfig& config, Storage* storage, std::int64_t steps
   world.GrantUpTo(steps);
   EXPECT_TRUE(world.Rounds(4000));
   EXPECT_EQ(world.coordinator().told.steps_done, steps);
-  return {storage != nullptr ? EpisodesIn(storage) : std::vector<Episode>(),
+  return {storage != nullptr ? EpisodesIn(storage, kEpisodeFolder) : std::vector<Episode>(),
           world.Told("actor/recorded_episodes"),
           world.Told("actor/unrecorded_episodes"),
           world.Told("actor/recorded_bytes"),
@@ -96,7 +56,7 @@ TEST(ActorRecorderTest, RecordedEpisodesReplayInTheirEnvironment) {
     double returns = 0;
     std::size_t bytes = 0;
     for (const Episode& e : got.episodes) {
-      ExpectReplays(config, e);
+      ExpectReplays(config.env, e);
       for (const float reward : e.rewards.as<float>()) returns += reward;
       EXPECT_EQ(e.env, id);
       EXPECT_EQ(e.reward_scale, 0.5);
@@ -127,7 +87,7 @@ TEST(ActorRecorderTest, DropsEpisodesWithBadRewards) {
   unsetenv("TROOP_FAILPOINT");
   ReloadFailpoint();
   EXPECT_GE(got.dropped, 1);
-  for (const Episode& e : got.episodes) ExpectReplays(config, e);
+  for (const Episode& e : got.episodes) ExpectReplays(config.env, e);
 }
 
 TEST(ActorRecorderTest, WithoutTheKeyNothingIsWritten) {
@@ -171,7 +131,7 @@ TEST(ActorRecorderTest, RecordsOnlyCompleteEpisodes) {
   recorder->Append(0, StepOf(kValues, 0, false));
   recorder->Begin(0, {.seed = 3});  // restarted
   recorder->Append(0, StepOf(kValues, 5, true));
-  const auto found = EpisodesIn(&storage);
+  const auto found = EpisodesIn(&storage, kEpisodeFolder);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].seed, 3u);
   EXPECT_EQ(found[0].steps, 1);
@@ -208,7 +168,7 @@ TEST(ActorRecorderTest, FullDiskDoesNotEndRun) {
   recorder->Begin(0, {});
   recorder->Append(0, StepOf(kValues, 0, true));
   // The failed write left a part of a record in a file that could not be removed.
-  EXPECT_EQ(EpisodesIn(&storage, true).size(), 1u);
+  EXPECT_EQ(EpisodesIn(&storage, kEpisodeFolder, true).size(), 1u);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "nn/models/model.h"
 #include "paramserver/weights/weights_server.h"
 #include "replay/episodes/episode.h"
+#include "tests/actors/recorded_episodes.h"
 #include "tests/testing/coordinator_fake.h"
 
 namespace troop {
@@ -244,42 +245,6 @@ TEST(EvaluationTest, RecordsPicturesOfFirstEpisode) {
 
 // ---- Recorded evaluations ----
 
-// torn: a file may end with a part of a record.
-std::vector<Episode> EpisodesOf(Storage* storage, bool torn = false) {
-  std::vector<Episode> found;
-  const auto names = storage->List("");
-  for (const std::string& name : *names) {
-    EpisodeReader reader(*storage->Read(name, 1 << 30));
-    while (true) {
-      auto next = reader.Next();
-      EXPECT_TRUE(next.ok()) << next.status().ToString();
-      if (!next.ok() || !next->has_value()) break;
-      found.push_back(std::move(**next));
-    }
-    EXPECT_TRUE(torn || reader.torn_bytes() == 0);
-  }
-  return found;
-}
-
-// Plays recorded actions from the recorded seed, and compares all that the environment returns.
-void ExpectReplays(const EnvConfig& config, const Episode& e) {
-  const auto env = *MakeEnvironment(config.id, EnvOptionsFor(config, true));
-  const std::size_t frame = e.observation.bytes(), action = e.action.tensor().bytes();
-  std::vector<std::byte> seen(frame);
-  env->Reset(e.seed.value(), seen);
-  for (std::int64_t t = 0;; ++t) {
-    ASSERT_TRUE(
-        std::ranges::equal(seen, e.observations.bytes().subspan(std::size_t(t) * frame, frame)))
-        << "frame " << t;
-    if (t == e.steps) break;
-    const StepResult step =
-        env->Step(e.actions.bytes().subspan(std::size_t(t) * action, action), seen);
-    // Scaled by a power of two: exact.
-    ASSERT_EQ(float(config.reward_scale) * step.reward, e.rewards.as<float>()[std::size_t(t)]);
-    ASSERT_EQ(step.terminated, e.terminated && t + 1 == e.steps) << "step " << t;
-  }
-}
-
 Result<std::unique_ptr<EpisodeEvaluator>> Recording(const ActingConfig& config, Storage* storage,
                                                     std::int64_t episodes) {
   return EpisodeEvaluator::Make(
@@ -313,7 +278,7 @@ TEST(EvaluationTest, RecordsEpisodesThatCount) {
       }
       ASSERT_TRUE((*made)->error().ok()) << (*made)->error().ToString();
       EXPECT_EQ((*made)->nonfinite_values(), bad ? 1 : 0);
-      const std::vector<Episode> episodes = EpisodesOf(&storage);
+      const std::vector<Episode> episodes = EpisodesIn(&storage, "");
       ASSERT_EQ(episodes.size(), 10u) << id;
       EXPECT_EQ((*made)->recorded().episodes(), 10);
       std::vector<double> returns((*made)->returns().begin(), (*made)->returns().end()), found;
@@ -341,7 +306,7 @@ TEST(EvaluationTest, FailedRecordingEndsEvaluation) {
   const auto made = Recording(CartPole(), &storage, 50);
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   while ((*made)->returns().size() < 10) (*made)->Advance(1);
-  const std::size_t before = EpisodesOf(&storage).size();
+  const std::size_t before = EpisodesIn(&storage, "").size();
   EXPECT_GE(before, 10u);
   storage.FailFrom(storage.changes(), ResourceExhausted("the disk is full"));
   while ((*made)->Advance(64) != Evaluator::State::kOver) {
@@ -350,7 +315,7 @@ TEST(EvaluationTest, FailedRecordingEndsEvaluation) {
   EXPECT_EQ((*made)->error().message(), "the disk is full");
   EXPECT_LT((*made)->returns().size(), 50u);
   storage.Repair();
-  EXPECT_EQ(EpisodesOf(&storage, /*torn=*/true).size(), before);
+  EXPECT_EQ(EpisodesIn(&storage, "", true).size(), before);
 }
 
 }  // namespace
