@@ -115,8 +115,9 @@ TITLES = {
     "long": f"Five million agent steps, ε = 0.1, 100 episodes; published: {PUBLISHED}",
     "ablations": "Breakout, 300,000 agent steps, one setting changed, ε = 0.1, 100 episodes",
     "actors": f"Breakout, {ACTORS_UPDATES:,} updates, data from N environments",
-    "speed": f"Breakout, on {CORES} cores: seconds until the mean return of 100 episodes with ε = 0.1 "
-             f"reaches {GAMES['Breakout']}; DQN makes one update with batch size 32 per step",
+    "speed": f"Breakout, on {CORES} cores: seconds until the mean return of 100 episodes with "
+             f"ε = 0.1 reaches {GAMES['Breakout']}; DQN makes one update with batch size 32 per "
+             "step",
 }
 
 
@@ -250,7 +251,7 @@ def add_race(ours, peers, runs):
             more = {"peer": PEER, "peer_version": PEER_VERSION} if peer else {}
             goal, million = (f"speed: Breakout to {GAMES['Breakout']}",
                              f"speed: Breakout, {MILLION:,} steps")
-            # The peer's DQN stands beside both of our algorithms.
+            # The peer's DQN is compared with both of our algorithms.
             suffixes = ("", ", PQN") if peer else (", PQN",) if what.name == PQN else ("",)
             for name, value in ((goal, line["reached_s"] or line["wall_s"]),
                                 (million, line["wall_s"] * MILLION / line["steps"])):

@@ -19,7 +19,8 @@ LEARN = (
     ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), False),
     ("Pendulum-v1", "configs/apex_pendulum.toml", range(1001, 1006), False),
 )
-SOLVED = dict.fromkeys(("CartPole-v1", "CartPole-v1, PQN"), 475.0)   # the environment's own threshold (Gymnasium's registry)
+# The environment's own threshold (Gymnasium's registry).
+SOLVED = dict.fromkeys(("CartPole-v1", "CartPole-v1, PQN"), 475.0)
 E2E_CONFIG = "bench/e2e_breakout.toml"
 E2E_STEPS, E2E_QUICK_STEPS = 40_000, 20_000
 PONG_CONFIG, PONG_SEED = "configs/apex_atari.toml", 1001

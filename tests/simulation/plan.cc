@@ -86,7 +86,7 @@ Plan MakeScaledPlan(std::uint64_t seed, double hours) {
 }
 
 Plan MakeUnrollPlan(std::uint64_t seed, double hours) {
-  // As in MakeScaledPlan.
+  // Such seeds keep the replay in memory and have one learner.
   Plan plan = MakePlan(6 * seed + 1, hours);
   Config& c = plan.config;
   c.learner.algorithm = AlgorithmKind::kPqn;
