@@ -95,6 +95,8 @@ Plan MakeUnrollPlan(std::uint64_t seed, double hours) {
   c.replay.max_times_sampled = 2;
   c.replay.sampler = SelectorKind::kUniform;
   c.learner.batch_size = 4;
+  // The learner has few updates per step, so the same time takes more steps.
+  c.run.total_steps = std::floor(80000 * hours);
   return plan;
 }
 
