@@ -25,10 +25,8 @@ namespace troop {
 // heartbeat late (0.25 s; longer with more than 125 actors), also in a restarted actor. With
 // actor.record_episodes complete episodes are also written to the run folder (ActorRecorder).
 // With actor.inference = "server" the actor has no weights, and requests each step's actions from
-// an inference server. Invariants: fewer than insert_batch_size + envs · (n_step + 1) ·
-// insert_copies items are buffered; agent steps never exceed those leased; an episode number is
-// never reused (incarnation
-// << 32 | count).
+// an inference server. Invariants: at most InsertBounds::items_max items are buffered; agent steps
+// never exceed those leased; an episode number is never reused (incarnation << 32 | count).
 // When the number of replay shards changes, a stream that moves restarts at its new shard before a
 // step; its items so far bootstrap from that step's observation, as at a truncation. Owner: the
 // node's thread.

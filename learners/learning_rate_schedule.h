@@ -6,7 +6,8 @@ namespace troop {
 
 // Expected number of updates of each of `learners` learners in a run: run.max_updates, or the
 // number that the replay ratio allows for all items (actor.insert_copies per step) after the first
-// replay.min_items, which are not sampled; at least 1. 0: the config sets no limit.
+// replay.min_items, which are not sampled; at least 1. 0: unknown, because the config sets no limit
+// or items are unrolls, whose number depends on where episodes end.
 double UpdatesExpected(const TrainingConfig& config, int learners);
 
 // Share of the run that one update makes up, as LearnerNode counts it; a smaller value if the
