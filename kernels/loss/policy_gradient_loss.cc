@@ -1,0 +1,149 @@
+// Actor-critic loss over unrolls and its gradient, in f64.
+#include "kernels/loss/policy_gradient_loss.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "kernels/loss/vtrace_return.h"
+
+namespace troop {
+namespace {
+
+// What the loss needs of every step of the batch, in the order of the unrolls.
+struct Steps {
+  explicit Steps(std::size_t count)
+      : row(count), action(count), weight(count), ratio(count), error(count), advantage(count) {}
+  std::vector<std::int64_t> row;  // of its frame
+  std::vector<std::int32_t> action;
+  std::vector<double> weight, ratio, error, advantage;  // error: v_t - V_t
+};
+
+// Writes log softmax(logits).
+void LogSoftmax(std::span<const float> logits, std::span<double> log_pi) {
+  // The largest logit is subtracted first, so that no exponential overflows.
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(double(x) - largest);
+  const double shift = largest + std::log(sum);
+  for (std::size_t a = 0; a < logits.size(); ++a) log_pi[a] = double(logits[a]) - shift;
+}
+
+// Targets and advantages of all steps, and the priorities of the unrolls.
+Steps Correct(const PolicyGradientInput& in, std::size_t count, float* priority) {
+  Steps steps(count);
+  const auto longest = std::size_t(in.steps);
+  std::vector<double> value(longest + 1), target(longest), log_pi(std::size_t(in.actions));
+  std::size_t first = 0;  // step
+  std::int64_t row = 0;   // frame
+  for (std::int64_t i = 0; i < in.batch; ++i) {
+    const std::int32_t length = in.length[i];
+    for (std::int32_t t = 0; t <= length; ++t) {
+      const float* frame = in.out + (row + t) * (in.actions + 1);
+      value[std::size_t(t)] = double(frame[in.actions]);
+      if (t == length) break;
+      const std::size_t at = first + std::size_t(t);
+      steps.row[at] = row + t;
+      steps.action[at] = in.action[i * in.steps + t];
+      steps.weight[at] = double(in.weight[i]);
+      LogSoftmax({frame, std::size_t(in.actions)}, log_pi);
+      steps.ratio[at] =
+          std::exp(log_pi[std::size_t(steps.action[at])] - double(in.log_mu[i * in.steps + t]));
+    }
+    VtraceReturns({.length = length,
+                   .reward = in.reward + i * in.steps,
+                   .discount = in.discount + i * in.steps,
+                   .value = value.data(),
+                   .ratio = steps.ratio.data() + first,
+                   .gamma = in.gamma,
+                   .reward_clip = in.reward_clip,
+                   .rho_bar = in.rho_bar,
+                   .c_bar = in.c_bar,
+                   .lambda = in.lambda},
+                  target.data(), steps.advantage.data() + first);
+    double sum = 0;
+    for (std::int32_t t = 0; t < length; ++t) {
+      const std::size_t at = first + std::size_t(t);
+      steps.error[at] = target[std::size_t(t)] - value[std::size_t(t)];
+      // PPO: GAE instead of IMPALA's one-step advantage of the targets.
+      if (in.ratio_clip > 0) steps.advantage[at] = steps.error[at];
+      sum += std::abs(steps.error[at]);
+    }
+    priority[i] = float(sum / double(length));
+    first += std::size_t(length);
+    row += length + 1;
+  }
+  return steps;
+}
+
+// Shifts and scales the advantages of the batch to mean 0 and standard deviation 1.
+void Normalize(std::vector<double>* advantage) {
+  const auto count = double(advantage->size());
+  const double mean = std::accumulate(advantage->begin(), advantage->end(), 0.0) / count;
+  double squares = 0;
+  for (const double a : *advantage) squares += (a - mean) * (a - mean);
+  const double deviation = std::sqrt(squares / count) + 1e-8;
+  for (double& a : *advantage) a = (a - mean) / deviation;
+}
+
+// The policy's loss of a step, and its derivative by log π(a).
+struct PolicyTerm {
+  double loss = 0, slope = 0;
+  bool clipped = false;
+};
+PolicyTerm PolicyLoss(const PolicyGradientInput& in, double log_pi, double ratio,
+                      double advantage) {
+  if (in.ratio_clip == 0) return {-log_pi * advantage, -advantage, false};
+  const double bound = std::clamp(ratio, 1 - in.ratio_clip, 1 + in.ratio_clip);
+  // The bound only counts where it makes the objective smaller; its gradient is 0.
+  const bool clipped = bound * advantage < ratio * advantage;
+  if (clipped) return {-bound * advantage, 0, true};
+  return {-ratio * advantage, -ratio * advantage, false};
+}
+
+}  // namespace
+
+PolicyGradientSummary PolicyGradientLoss(const PolicyGradientInput& in,
+                                         const PolicyGradientOutput& out) {
+  const std::int64_t all = std::accumulate(in.length, in.length + in.batch, std::int64_t{0});
+  const std::int64_t width = in.actions + 1;
+  std::fill(out.dout, out.dout + (all + in.batch) * width, 0.0f);
+  if (all == 0) return {};
+  Steps steps = Correct(in, std::size_t(all), out.priority);
+  if (in.normalize_advantages) Normalize(&steps.advantage);
+  const double share = 1 / double(all);
+  std::vector<double> log_pi(std::size_t(in.actions));
+  PolicyGradientSummary sum;
+  for (std::size_t at = 0; at < std::size_t(all); ++at) {
+    const float* frame = in.out + steps.row[at] * width;
+    float* dframe = out.dout + steps.row[at] * width;
+    LogSoftmax({frame, std::size_t(in.actions)}, log_pi);
+    const auto action = std::size_t(steps.action[at]);
+    const double scale = steps.weight[at] * share, ratio = steps.ratio[at];
+    const PolicyTerm term = PolicyLoss(in, log_pi[action], ratio, steps.advantage[at]);
+    double entropy = 0;
+    for (const double l : log_pi) entropy -= std::exp(l) * l;
+    // d log π(a) / d logit_k = [k = a] - π_k;  d entropy / d logit_k = -π_k (log π_k + entropy)
+    for (std::size_t k = 0; k < log_pi.size(); ++k) {
+      const double pi = std::exp(log_pi[k]);
+      const double slope =
+          term.slope * ((k == action ? 1 : 0) - pi) + in.entropy_cost * pi * (log_pi[k] + entropy);
+      dframe[k] = float(scale * slope);
+    }
+    const double error = steps.error[at];
+    dframe[in.actions] = float(-scale * in.value_cost * error);
+    sum.policy_loss += scale * term.loss;
+    sum.value_loss += scale * error * error / 2;
+    sum.entropy += share * entropy;
+    sum.value_mean += share * double(frame[in.actions]);
+    sum.error_mean += share * std::abs(error);
+    sum.divergence += share * (ratio - 1 - std::log(ratio));
+    sum.clipped += term.clipped ? share : 0;
+    sum.loss += scale * (term.loss + in.value_cost * error * error / 2 - in.entropy_cost * entropy);
+  }
+  return sum;
+}
+
+}  // namespace troop
