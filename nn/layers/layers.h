@@ -81,6 +81,11 @@ std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std
 // order: weight [A, in] and bias [A] of the means, log_std.weight and log_std.bias.
 std::unique_ptr<Module> MakeGaussianHead(std::int64_t in, std::int64_t actions);
 
+// Head of an actor-critic with discrete actions: [B, in…] → [B, A + 1] f32, the logits of the A
+// actions, then the value of the observation. Parameters, in this order: weight [A, in] and bias
+// [A] of the logits, value.weight [1, in] and value.bias.
+std::unique_ptr<Module> MakeActorCriticHead(std::int64_t in, std::int64_t actions);
+
 // Output layer of a policy, which maps each action dimension into its bounds: low + (high - low) ·
 // (1 + tanh x) / 2. [B, A] → [B, A] f32. REQUIRES: equal sizes, finite, low <= high.
 std::unique_ptr<Module> MakeActionBounds(std::span<const float> low, std::span<const float> high);

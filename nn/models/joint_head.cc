@@ -1,4 +1,4 @@
-// Implements the head of a Gaussian policy: means and log standard deviations as one product.
+// Implements heads of two linear layers with the same input, which run as one product.
 #include <string>
 
 #include "kernels/elementwise/cast.h"
@@ -10,43 +10,44 @@
 namespace troop {
 namespace {
 
-struct GaussianPacked final : Packed {
+struct JointPacked final : Packed {
   DType compute = DType::kF32;
-  std::unique_ptr<JointLayer> layer;  // [2A, in]
+  std::unique_ptr<JointLayer> layer;  // both, [rows, in]
 };
 
-// Two linear layers with the same input.
-class GaussianHead final : public Module {
+class JointHead final : public Module {
  public:
-  GaussianHead(std::int64_t in, std::int64_t actions) : in_(in), actions_(actions) {
-    // The means come first, under the names that a deterministic head has, so that exports need no
-    // case for this one. Offsets: each weight is followed by its bias.
-    const std::int64_t weight = AlignParams(actions * in), bias = AlignParams(actions);
-    mean_ = {0, weight, 0, actions, 0, in};
-    log_std_ = {weight + bias, weight + bias + weight, actions, actions, 0, in};
-    Add("", mean_);
-    Add("log_std.", log_std_);
+  JointHead(std::int64_t in, std::int64_t policy, const std::string& name, std::int64_t more)
+      : in_(in), rows_(policy + more) {
+    // The policy's layer comes first, under the names that a head of only that layer has, so that
+    // exports need no case for this one. Offsets: each weight is followed by its bias.
+    const std::int64_t weight = AlignParams(policy * in), bias = AlignParams(policy);
+    first_ = {0, weight, 0, policy, 0, in};
+    const std::int64_t second = weight + bias;
+    second_ = {second, second + AlignParams(more * in), policy, more, 0, in};
+    Add("", first_);
+    Add(name + ".", second_);
   }
 
   std::span<const ParamSpec> params() const override { return params_; }
 
   // Nothing is kept for Backward. Workspace: the output's gradient in the precision of the layer.
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
-    TROOP_RETURN_IF_ERROR(CheckInput(in, in_, "gaussian head"));
-    const TensorSpec out{DType::kF32, {in[0].shape[0], 2 * actions_}};
+    TROOP_RETURN_IF_ERROR(CheckInput(in, in_, "joint head"));
+    const TensorSpec out{DType::kF32, {in[0].shape[0], rows_}};
     return Plan{.out = {out}, .cache_bytes = 0, .workspace_bytes = AlignBytes(out.bytes())};
   }
 
   std::unique_ptr<Packed> MakePacked(Precision precision) const override {
-    auto packed = std::make_unique<GaussianPacked>();
+    auto packed = std::make_unique<JointPacked>();
     packed->compute = ActivationDType(AvailablePrecision(precision));
-    packed->layer = std::make_unique<JointLayer>(in_, 2 * actions_, std::vector{mean_, log_std_},
+    packed->layer = std::make_unique<JointLayer>(in_, rows_, std::vector{first_, second_},
                                                  KernelOptions{packed->compute});
     return packed;
   }
 
   void Pack(std::span<const float> value, Packed* packed) const override {
-    static_cast<GaussianPacked&>(*packed).layer->Pack(value);
+    static_cast<JointPacked&>(*packed).layer->Pack(value);
   }
 
   // Without Packed the weights are packed for this call only.
@@ -55,9 +56,8 @@ class GaussianHead final : public Module {
     if (context.packed == nullptr)
       return WithPacked(*this, context,
                         [&](const StepContext& with) { Forward(with, in, out, cache); });
-    const auto& packed = static_cast<const GaussianPacked&>(*context.packed);
-    TROOP_CHECK(in[0].dtype() == packed.compute, "gaussian head: {} input",
-                DTypeName(in[0].dtype()));
+    const auto& packed = static_cast<const JointPacked&>(*context.packed);
+    TROOP_CHECK(in[0].dtype() == packed.compute, "joint head: {} input", DTypeName(in[0].dtype()));
     packed.layer->kernel().Forward(in[0].dim(0), packed.layer->Weights(context.value),
                                    in[0].bytes().data(), out[0].bytes().data(), DType::kF32);
   }
@@ -68,7 +68,7 @@ class GaussianHead final : public Module {
     if (context.packed == nullptr)
       return WithPacked(*this, context,
                         [&](const StepContext& with) { Backward(with, in, dout, cache, din); });
-    const auto& packed = static_cast<const GaussianPacked&>(*context.packed);
+    const auto& packed = static_cast<const JointPacked&>(*context.packed);
     const std::int64_t batch = in[0].dim(0);
     // The kernels take gradients in the precision of the layer.
     void* const dz = context.workspace.data();
@@ -91,8 +91,8 @@ class GaussianHead final : public Module {
     params_.push_back({prefix + "bias", {block.rows}, block.bias, init, block.columns});
   }
 
-  const std::int64_t in_, actions_;
-  JointBlock mean_, log_std_;
+  const std::int64_t in_, rows_;
+  JointBlock first_, second_;
   std::vector<ParamSpec> params_;
 };
 
@@ -100,7 +100,12 @@ class GaussianHead final : public Module {
 
 std::unique_ptr<Module> MakeGaussianHead(std::int64_t in, std::int64_t actions) {
   TROOP_CHECK(in > 0 && actions > 0, "gaussian head {} -> {}", in, actions);
-  return std::make_unique<GaussianHead>(in, actions);
+  return std::make_unique<JointHead>(in, actions, "log_std", actions);
+}
+
+std::unique_ptr<Module> MakeActorCriticHead(std::int64_t in, std::int64_t actions) {
+  TROOP_CHECK(in > 0 && actions > 0, "actor-critic head {} -> {}", in, actions);
+  return std::make_unique<JointHead>(in, actions, "value", 1);
 }
 
 }  // namespace troop
