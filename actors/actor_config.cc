@@ -48,7 +48,8 @@ void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
   v.Visit(
       {"actor.unroll_length",
        "Steps per item of experience, fewer at the end of an episode: a sequence with all of its "
-       "observations, actions and rewards, which pqn and own algorithms learn from. 0: items "
+       "observations, actions and rewards, which pqn, vtrace, ppo and own algorithms learn from. "
+       "0: items "
        "are n-step transitions (actor.n_step).",
        Between(0, 1024)},
       c.unroll_length);

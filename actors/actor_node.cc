@@ -58,7 +58,8 @@ Status ActorNode::Build() {
   if (InferenceServersOf(config_) > 0) {
     options.policy = [this](const EnvSpec& env) -> Result<std::unique_ptr<Policy>> {
       TROOP_RETURN_IF_ERROR(CheckActions(config_.model, env));
-      auto policy = std::make_unique<RemotePolicy>(NetworkInput(config_.model, env), env.action);
+      auto policy = std::make_unique<RemotePolicy>(NetworkInput(config_.model, env), env.action,
+                                                   ColumnsOfQ(config_.model.algorithm, env.action));
       remote_ = policy.get();
       return std::unique_ptr<Policy>(std::move(policy));
     };
@@ -116,7 +117,9 @@ void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
     // The rung counts environments over all actors.
     const std::uint64_t rung = std::uint64_t(place) * size + i,
                         rungs = std::uint64_t(places) * size;
-    if (runner_->spec().action.discrete()) {
+    if (IsActorCritic(config_.model.algorithm)) {
+      state_[i].noise_sigma = 1;  // samples of its policy
+    } else if (runner_->spec().action.discrete()) {
       state_[i].epsilon = ExplorationEpsilon(a.epsilon_base, a.epsilon_alpha, rung, rungs);
     } else if (config_.model.algorithm == AlgorithmKind::kSac) {
       state_[i].noise_sigma = 1;  // samples of its policy
@@ -127,7 +130,11 @@ void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
 }
 
 TrajectorySpec ActorNode::Trajectory() const {
-  return {runner_->spec().observation, runner_->spec().action.tensor()};
+  TrajectorySpec spec{.observation = runner_->spec().observation,
+                      .action = runner_->spec().action.tensor()};
+  if (IsActorCritic(config_.model.algorithm))
+    spec.state = TensorSpec{DType::kF32, {config_.actor.unroll_length}};
+  return spec;
 }
 
 // True for each shard that receives streams of this actor; few, even with hundreds of shards.
@@ -369,6 +376,15 @@ void ActorNode::ReportEpsilon() {
   metrics_.Ratio("actor/epsilon", sum / double(keys_.size()), double(keys_.size()));
 }
 
+// log μ of the taken action; 0 for algorithms that do not use it.
+float ActorNode::LogMu(std::size_t i) const {
+  if (!IsActorCritic(config_.model.algorithm)) return 0;
+  const PolicyOutput& output = runner_->output();
+  const auto width = std::size_t(output.q.dim(1));
+  return LogProbability(keys_[i], output.q.as<float>().subspan(i * width, width),
+                        output.action.as<std::int32_t>()[i]);
+}
+
 // Appends the valid steps to the trajectories, up to the leased number.
 void ActorNode::Record() {
   const PolicyOutput& output = runner_->output();
@@ -394,7 +410,8 @@ void ActorNode::Record() {
           .terminated = one.terminated,
           .truncated = one.truncated,
           .final_observation = runner_->final_observation(i),
-          .policy_version = output.version};
+          .policy_version = output.version,
+          .log_mu = LogMu(i)};
       builders_[i].Append(step);
       if (recorder_) recorder_->Append(i, step);
       ++steps_;

@@ -77,6 +77,7 @@ class ActorNode final : public Node {
   void BeginRecordings();
   void ReportEpsilon();
   void Record();
+  float LogMu(std::size_t i) const;
   void RecordRewards();
   bool Push();
   void UseWeights(const WeightSnapshot& snapshot);

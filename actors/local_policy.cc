@@ -19,10 +19,11 @@ Status CheckWeightCount(std::size_t given, std::size_t wanted) {
 
 namespace {
 
-// Two random values of a step: whether to explore, and the random action.
+// Random values of a step: whether to explore, the random action, and that of a stochastic policy.
 struct Draw {
   double uniform;
   std::uint32_t action;
+  double policy;  // [0, 1), for a sample of the policy
 };
 // Four words per step are reserved in the episode's stream.
 Draw DrawFor(std::uint64_t seed, const ExploreKey& key, std::uint32_t actions) {
@@ -34,7 +35,8 @@ Draw DrawFor(std::uint64_t seed, const ExploreKey& key, std::uint32_t actions) {
   rng.Seek(key.step * 4);
   const double uniform = rng.Uniform();
   // Multiply-shift maps 32 random bits to [0, actions).
-  return {uniform, std::uint32_t(std::uint64_t{rng.NextU32()} * actions >> 32)};
+  const auto action = std::uint32_t(std::uint64_t{rng.NextU32()} * actions >> 32);
+  return {uniform, action, double(rng.NextU32()) * 0x1p-32};
 }
 
 }  // namespace
@@ -60,12 +62,60 @@ void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
 
 namespace {
 
+// Probabilities of the actions: softmax of the logits, which precede the value.
+std::vector<double> SoftmaxOf(std::span<const float> row) {
+  const std::span<const float> logits = row.first(row.size() - 1);
+  std::vector<double> probability(logits.size());
+  // The largest logit is subtracted first, so that no exponential overflows.
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (std::size_t a = 0; a < logits.size(); ++a)
+    sum += probability[a] = std::exp(double(logits[a]) - largest);
+  for (double& p : probability) p /= sum;
+  return probability;
+}
+
+// First action at which the cumulated probability exceeds u in [0, 1).
+std::int32_t ActionAt(std::span<const double> probability, double u) {
+  for (std::size_t a = 0; a + 1 < probability.size(); ++a) {
+    u -= probability[a];
+    if (u < 0) return std::int32_t(a);
+  }
+  return std::int32_t(probability.size()) - 1;
+}
+
+}  // namespace
+
+void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
+                   const Choice& choice) {
+  const auto width = std::size_t(out.dim(1));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto row = out.as<float>().subspan(i * width, width);
+    const auto logits = row.first(width - 1);
+    auto action = std::int32_t(std::ranges::max_element(logits) - logits.begin());
+    const Draw draw = DrawFor(seed, keys[i], std::uint32_t(width - 1));
+    // Random actions replace some of the policy, hence the mixture in LogProbability.
+    if (keys[i].noise_sigma > 0) action = ActionAt(SoftmaxOf(row), draw.policy);
+    if (draw.uniform < keys[i].epsilon) action = std::int32_t(draw.action);
+    choice.action[i] = action;
+    choice.q_max[i] = choice.q_taken[i] = row.back();
+  }
+}
+
+float LogProbability(const ExploreKey& key, std::span<const float> row, std::int32_t action) {
+  const std::vector<double> probability = SoftmaxOf(row);
+  const double uniform = key.epsilon / double(probability.size());
+  return float(std::log(uniform + (1 - key.epsilon) * probability[std::size_t(action)]));
+}
+
+namespace {
+
 // Synchronous: Submit computes the output, Poll returns it.
 class LocalPolicy final : public Policy {
  public:
-  LocalPolicy(std::unique_ptr<Module> module, const ValueHead& form, std::uint64_t seed,
-              Precision precision)
-      : module_(std::move(module)), form_(form), seed_(seed) {
+  LocalPolicy(std::unique_ptr<Module> module, const ValueHead& form, bool actor_critic,
+              std::uint64_t seed, Precision precision)
+      : module_(std::move(module)), form_(form), actor_critic_(actor_critic), seed_(seed) {
     value_.resize(std::size_t(ParameterCount(*module_)));
     packed_ = module_->MakePacked(precision);
   }
@@ -91,8 +141,8 @@ class LocalPolicy final : public Policy {
     module_->Forward(context, {&observation, 1}, {&out, 1}, {});
     // Value distributions: q is their expectation.
     if (form_.numbers > 1) ExpectedValues(form_, out.as<float>(), q.as<float>());
-    ChooseActions(seed_, keys, q,
-                  {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
+    const auto choose = actor_critic_ ? SampleActions : ChooseActions;
+    choose(seed_, keys, q, {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
     output_ = {action_.Rows(0, rows), q, q_taken_.Rows(0, rows), q_max_.Rows(0, rows), version_};
     ready_ = true;
   }
@@ -110,6 +160,7 @@ class LocalPolicy final : public Policy {
  private:
   const std::unique_ptr<Module> module_;
   const ValueHead form_;
+  const bool actor_critic_;
   const std::uint64_t seed_;
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;
@@ -135,6 +186,7 @@ Result<std::unique_ptr<Policy>> MakeLocalPolicy(const ActingConfig& config, cons
                                   ? Precision::kBF16
                                   : Precision::kF32;
   auto policy = std::make_unique<LocalPolicy>(std::move(module), GetValueHead(config.model),
+                                              IsActorCritic(config.model.algorithm),
                                               std::uint64_t(config.seed), precision);
   const TensorSpec input = NetworkInput(config.model, env);
   TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));

@@ -19,18 +19,26 @@ struct ExploreKey {
   std::uint64_t step = 0;  // within the episode
   double epsilon = 0;      // probability of a uniformly random action
   // Continuous actions: standard deviation of the normal noise, in half ranges; of a stochastic
-  // policy (SAC) in its own standard deviations: 1 samples from it, 0 takes its mode.
+  // policy (SAC, actor-critics) in its own standard deviations: 1 samples from it, 0 takes its
+  // mode. Discrete actions: above 0 samples.
   double noise_sigma = 0;
 };
 
 // Actions of N environments with their q-values. The tensors belong to the policy.
 struct PolicyOutput {
   ConstTensor action;         // [N, ...action]
-  ConstTensor q;              // [N, K] f32: of each action; continuous: {q_taken, q_max}
-  ConstTensor q_taken;        // [N] f32: q(s, action)
-  ConstTensor q_max;          // [N] f32: max_a q(s, a); continuous: q(s, μ(s))
+  ConstTensor q;              // [N, K] f32: of each action; continuous: {q_taken, q_max};
+                              // actor-critic: logits of the actions, then the value
+  ConstTensor q_taken;        // [N] f32: q(s, action); actor-critic: V(s)
+  ConstTensor q_max;          // [N] f32: max_a q(s, a); continuous: q(s, μ(s)); actor-critic: V(s)
   std::uint64_t version = 0;  // of the weights used
 };
+
+// K, the columns of PolicyOutput::q.
+inline std::int64_t ColumnsOfQ(AlgorithmKind algorithm, const ActionSpec& action) {
+  if (!action.discrete()) return 2;
+  return IsActorCritic(algorithm) ? action.count + 1 : action.count;
+}
 
 // Chooses actions. Local forward passes and batched inference on a server share this interface.
 class Policy {
@@ -53,6 +61,13 @@ struct Choice {
 // ε-greedy over q [n, A]; ties go to the lowest action. seed: the run's.
 void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& q,
                    const Choice& choice);
+
+// Samples the softmax of the logits, or takes the largest: out [n, A + 1] of an actor-critic. With
+// key.epsilon the action is uniformly random. Ties go to the lowest action. seed: the run's.
+void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
+                   const Choice& choice);
+// log μ(action) of that choice, with its exploration: row [A + 1].
+float LogProbability(const ExploreKey& key, std::span<const float> row, std::int32_t action);
 
 // A policy with the config's network; the forward pass runs inside Submit. Discrete actions:
 // ChooseActions of its q. Continuous actions: the network's action plus normal noise, clipped to

@@ -34,7 +34,7 @@ void TrajectoryBuilder::Append(const Step& step) {
   }
   AppendFrame(step, false);
   pending_.push_back({next_frame_ - 1, step.q_taken, step.q_max, float(step.reward * reward_scale_),
-                      step.policy_version});
+                      step.policy_version, step.log_mu});
   // The end of an episode completes all pending items, with fewer than n steps.
   if (!step.terminated && !step.truncated) return;
   AppendFrame(step, true);
@@ -87,12 +87,19 @@ void TrajectoryBuilder::EmitUnroll(double bootstrap) {
     const double next = t + 1 < pending_.size() ? double(pending_[t + 1].q_max) : bootstrap;
     sum += std::abs(Clipped(p.reward) + options_.gamma * next - double(p.q_taken));
   }
+  Buffer state;
+  if (options_.spec.state) {
+    std::vector<float> log_mu(std::size_t(options_.spec.state->shape.elements()));
+    for (std::size_t t = 0; t < pending_.size(); ++t) log_mu[t] = pending_[t].log_mu;
+    state = Buffer::Copy(std::as_bytes(std::span<const float>(log_mu)));
+  }
   items_.insert(items_.end(), std::size_t(options_.copies),
                 {.stream = stream_,
                  .first_frame = pending_.front().frame,
                  .length = std::uint32_t(pending_.size()),
                  .priority = float(std::min(sum / double(pending_.size()), kPriorityMax)),
-                 .policy_version = pending_.front().policy_version});
+                 .policy_version = pending_.front().policy_version,
+                 .state = state});
   pending_.clear();
 }
 

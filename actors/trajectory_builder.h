@@ -38,6 +38,7 @@ class TrajectoryBuilder {
     bool terminated = false, truncated = false;
     std::span<const std::byte> final_observation;  // if terminated or truncated
     std::uint64_t policy_version = 0;
+    float log_mu = 0;  // log μ(a|s), for items with log-probabilities (spec.state)
   };
   TrajectoryBuilder(const Options& options, StreamId stream);
 
@@ -61,6 +62,7 @@ class TrajectoryBuilder {
     std::uint64_t frame;
     float q_taken, q_max, reward;  // reward: scaled
     std::uint64_t policy_version;
+    float log_mu;
   };
   void AppendFrame(const Step& step, bool final);
   // Completes the oldest pending item, with that bootstrap value.

@@ -8,6 +8,7 @@
 #include "kernels/optim/optimizer_step.h"
 #include "learners/external/external_algorithm.h"
 #include "learners/external/own_algorithm.h"
+#include "learners/rl/actor_critic.h"
 #include "learners/rl/behavior_cloning.h"
 #include "learners/rl/dpg.h"
 #include "learners/rl/dqn.h"
@@ -108,6 +109,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
   if (kind == AlgorithmKind::kPqn) return MakePqn(config, seen, std::move(network));
+  if (IsActorCritic(kind)) return MakeActorCritic(config, seen, std::move(network));
   if (config.learner.device != DeviceChoice::kCpu) {
     // MakeGpuDqn consumes its network; the CPU algorithm below needs one if no GPU is used.
     TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> same, MakeNetwork(setup, env));

@@ -11,14 +11,16 @@ namespace troop {
 void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
   v.Visit(
       {.name = "learner.algorithm",
-       .doc = "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
-              "2018), TD3 (Fujimoto et al. 2018) or SAC (Haarnoja et al. 2018) for continuous "
-              "ones; PQN (Gallici et al. 2024) for discrete actions without old experience; for "
-              "text (data.reviews) a sentiment classifier, or masked-LM pre-training "
-              "(Devlin et al. 2019). external: a program of the user "
-              "computes the updates of an agent, such as troop.Learner in Python. "
-              "behavior_cloning: an agent imitates learner.demonstrations. Other names are "
-              "algorithms of an extension in C++ (learner.library)."},
+       .doc =
+           "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
+           "2018), TD3 (Fujimoto et al. 2018) or SAC (Haarnoja et al. 2018) for continuous "
+           "ones; for discrete actions without old experience PQN (Gallici et al. 2024), IMPALA "
+           "with V-trace (Espeholt et al. 2018) and asynchronous PPO (Schulman et al. 2017); for "
+           "text (data.reviews) a sentiment classifier, or masked-LM pre-training "
+           "(Devlin et al. 2019). external: a program of the user "
+           "computes the updates of an agent, such as troop.Learner in Python. "
+           "behavior_cloning: an agent imitates learner.demonstrations. Other names are "
+           "algorithms of an extension in C++ (learner.library)."},
       c.algorithm, c.own_algorithm);
   v.Visit({"learner.library",
            "Shared library with own algorithms and layers (docs/guide/own_algorithm_in_cpp.md); a "
@@ -32,11 +34,38 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
       c.batch_size);
   // Values and targets.
   v.Visit({"learner.gamma", "Discount factor per agent step.", Between(0, 1)}, c.gamma);
-  v.Visit({"learner.lambda",
-           "pqn: λ of the λ-returns; 0 bootstraps after one step, 1 at the end of the unroll "
-           "(actor.unroll_length).",
-           Between(0, 1)},
-          c.lambda);
+  v.Visit(
+      {"learner.lambda",
+       "pqn, vtrace, ppo: λ of the λ-returns, of V-trace's traces or of GAE; 0 bootstraps after "
+       "one step, 1 at the end of the unroll (actor.unroll_length).",
+       Between(0, 1)},
+      c.lambda);
+  v.Visit({"learner.value_cost", "vtrace, ppo: weight of the value's loss, half the squared error.",
+           AtLeast(0)},
+          c.value_cost);
+  v.Visit(
+      {"learner.entropy_cost",
+       "vtrace, ppo: weight of the policy's entropy (natural logarithm), which the loss rewards.",
+       AtLeast(0)},
+      c.entropy_cost);
+  v.Visit(
+      {"learner.rho_bar",
+       "vtrace, ppo: bound ρ̄ of the ratio between the policy and that of the actors in V-trace's "
+       "temporal differences (Espeholt et al. 2018).",
+       LeftOpen(0, 1e6)},
+      c.rho_bar);
+  v.Visit({"learner.c_bar",
+           "vtrace, ppo: bound c̄ of that ratio in V-trace's traces; at most learner.rho_bar.",
+           LeftOpen(0, 1e6)},
+          c.c_bar);
+  v.Visit({"learner.ratio_clip",
+           "ppo: ε of the clipped surrogate; ratios outside [1 - ε, 1 + ε] are no longer improved.",
+           LeftOpen(0, 1)},
+          c.ratio_clip);
+  v.Visit({.name = "learner.normalize_advantages",
+           .doc = "ppo: shift and scale the advantages of each batch to mean 0 and standard "
+                  "deviation 1."},
+          c.normalize_advantages);
   v.Visit({"learner.double_q",
            "Select the bootstrap action with the online network (van Hasselt et al. 2016)."},
           c.double_q);

@@ -32,7 +32,12 @@ struct LearnerConfig {
   std::vector<EnvOption> options;  // of an own algorithm, sorted by name
   std::int64_t batch_size = 64;
   double gamma = 0.99;
-  double lambda = 0.65;  // pqn
+  double lambda = 0.65;              // pqn, vtrace, ppo
+  double value_cost = 0.5;           // vtrace, ppo: weight of the value's loss
+  double entropy_cost = 0.01;        // vtrace, ppo: weight of the policy's entropy
+  double rho_bar = 1, c_bar = 1;     // vtrace, ppo: bounds of V-trace's ratios
+  double ratio_clip = 0.2;           // ppo
+  bool normalize_advantages = true;  // ppo: per batch
   bool double_q = true;
   TdLoss loss = TdLoss::kHuber;
   std::int64_t target_update_every_updates = 500;  // updates between target copies

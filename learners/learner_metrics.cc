@@ -36,6 +36,14 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
     metrics_.Gauge("learner/temperature", job.last.temperature);
     metrics_.Ratio("learner/entropy", job.last.entropy, job.last.rows);
   }
+  if (IsActorCritic(context_.config.learner.algorithm)) {
+    for (const auto& [name, value] : {std::pair("learner/entropy", job.last.entropy),
+                                      {"learner/policy_loss", job.last.policy_loss},
+                                      {"learner/value_loss", job.last.value_loss},
+                                      {"learner/approx_kl", job.last.divergence},
+                                      {"learner/clip_fraction", job.last.clipped}})
+      metrics_.Ratio(name, value, job.last.rows);
+  }
   source_->ReportBatches(job, {.updates = updates_, .batches_waiting = batches_waiting_},
                          &metrics_);
 }

@@ -15,6 +15,10 @@ struct LossReport {
   // SAC only.
   double entropy = 0;      // mean of -log π of sampled normalized actions
   double temperature = 0;  // α in this update; all learners have the same value
+  // Actor-critics with discrete actions only; with entropy, that of the policy.
+  double policy_loss = 0, value_loss = 0;
+  double divergence = 0;  // estimate of KL(actors' policies, policy)
+  double clipped = 0;     // ppo: share of steps whose ratio is clipped
   // Supervised algorithms only.
   double accuracy = 0;         // share of labels classified correctly
   std::int64_t sequences = 0;  // in this learner's part of the batch

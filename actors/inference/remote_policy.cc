@@ -37,8 +37,9 @@ Status CheckRange(const ActionSpec& spec, const ConstTensor& action) {
 
 }  // namespace
 
-RemotePolicy::RemotePolicy(const TensorSpec& observation, const ActionSpec& action)
-    : observation_(observation), action_(action) {}
+RemotePolicy::RemotePolicy(const TensorSpec& observation, const ActionSpec& action,
+                           std::int64_t outputs)
+    : observation_(observation), action_(action), outputs_(outputs) {}
 
 // Copies the observations, because the request may be sent again later.
 void RemotePolicy::Submit(ConstTensor observation, std::span<const ExploreKey> keys) {
@@ -94,11 +95,9 @@ const PolicyOutput* RemotePolicy::Poll() {
 Status RemotePolicy::Receive(const Message& message) {
   TROOP_ASSIGN_OR_RETURN(const InferReplyBody body, DecodeBody<InferReplyBody>(message.body));
   const TensorSpec action = action_.tensor();
-  // Continuous actions have two q-values: taken and max.
-  const std::int64_t values = action_.discrete() ? action_.count : 2;
   // Sizes of the reply's parts: action, q, q_taken, q_max.
   const TensorSpec specs[] = {{action.dtype, action.shape.Prepend(rows_)},
-                              {DType::kF32, {rows_, values}},
+                              {DType::kF32, {rows_, outputs_}},
                               {DType::kF32, {rows_}},
                               {DType::kF32, {rows_}}};
   if (message.parts.size() != std::size(specs)) {

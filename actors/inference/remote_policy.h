@@ -14,7 +14,8 @@ namespace troop {
 class RemotePolicy final : public Policy {
  public:
   // observation: of one environment, as the network's input.
-  RemotePolicy(const TensorSpec& observation, const ActionSpec& action);
+  // outputs: columns of PolicyOutput::q.
+  RemotePolicy(const TensorSpec& observation, const ActionSpec& action, std::int64_t outputs);
 
   // Sets the channel to the server; a pending request is sent again.
   void Connect(std::unique_ptr<Channel> channel) { channel_ = std::move(channel); }
@@ -39,6 +40,7 @@ class RemotePolicy final : public Policy {
 
   const TensorSpec observation_;
   const ActionSpec action_;
+  const std::int64_t outputs_;  // columns of q
   std::unique_ptr<Channel> channel_;
   std::vector<Buffer> asked_;  // parts of the pending request; empty: none
   std::int64_t rows_ = 0;

@@ -50,8 +50,8 @@ Result<ReplayServer::Options> OptionsFor(const Config& config) {
   // Without own tables the server has the one that a run of this config would use.
   if (config.replay.tables.empty()) {
     TROOP_ASSIGN_OR_RETURN(const EnvSpec spec, FindEnvSpec(config.env.id, EnvOptionsOf(config)));
-    TROOP_ASSIGN_OR_RETURN(
-        options, ReplayOptionsFor(ReplaySetupOf(config), {spec.observation, spec.action.tensor()}));
+    TROOP_ASSIGN_OR_RETURN(options, ReplayOptionsFor(ReplaySetupOf(config),
+                                                     TrajectoryFor(ReplaySetupOf(config), spec)));
   }
   for (const ReplayTableConfig& table : config.replay.tables) {
     TROOP_ASSIGN_OR_RETURN(auto made, ReplayTableFor(table, config.seed, config.replay.shards));

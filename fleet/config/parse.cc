@@ -48,6 +48,7 @@ struct Entry {
   Place place;
 };
 
+// Names of the types in messages.
 std::string_view TypeName(const std::int64_t&) { return "an integer"; }
 std::string_view TypeName(const double&) { return "a number"; }
 std::string_view TypeName(const bool&) { return "true or false"; }
@@ -65,6 +66,7 @@ std::string Describe(const toml::node& node) {
   return node.is_table() ? "a table" : "a date or time";
 }
 
+// Convert: the value of a node, if it has the type of *out, else false.
 bool Convert(const toml::node& node, bool* out) {
   const auto* v = node.as_boolean();
   if (v != nullptr) *out = v->get();
@@ -93,6 +95,7 @@ bool Convert(const toml::node& node, std::int64_t* out) {
   return true;
 }
 
+// The remedy for a value of another type or outside its range: "give an integer in [1, 8]".
 std::string DefaultHint(const ConfigKeyInfo& key, std::string_view type) {
   const std::string range = key.RangeText();
   return range.empty() ? fmt::format("give {}", type)
@@ -100,6 +103,7 @@ std::string DefaultHint(const ConfigKeyInfo& key, std::string_view type) {
                                      range[0] == '[' || range[0] == '(' ? "in " : "", range);
 }
 
+// The type that a message names; some integers are kept as double (key.whole).
 std::string_view Type(const ConfigKeyInfo& key, double value) {
   return key.whole ? TypeName(std::int64_t{}) : TypeName(value);
 }

@@ -46,6 +46,7 @@ ReplaySetup ReplaySetupOf(const Config& config) {
           .replay = config.replay,
           .n_step = config.actor.n_step,
           .unroll_length = config.actor.unroll_length,
+          .log_probabilities = IsActorCritic(config.learner.algorithm),
           .frame_stack = config.env.frame_stack,
           .batch_size = config.learner.batch_size};
 }

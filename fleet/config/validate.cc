@@ -213,7 +213,8 @@ void CheckInference(const Config& c, Conflicts* out) {
           "{} is less than actor.envs = {}, the number of observations per request of an actor; "
           "raise it to {}",
           c.inference.max_batch_size, c.actor.envs, c.actor.envs);
-  out->If(c.inference.device == DeviceChoice::kCuda && HasPolicyNetwork(c.learner.algorithm),
+  const bool on_cpu = HasPolicyNetwork(c.learner.algorithm) || IsActorCritic(c.learner.algorithm);
+  out->If(c.inference.device == DeviceChoice::kCuda && on_cpu,
           {"inference.device", "learner.algorithm"},
           "the policy of learner.algorithm = \"{}\" runs on the CPU only; set \"auto\"",
           EnumName(c.learner.algorithm));

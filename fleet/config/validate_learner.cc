@@ -185,8 +185,18 @@ void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
               kPolicy);
   constexpr std::string_view kTd3 = "learner.algorithm = \"td3\"";
   const bool td3 = algorithm == AlgorithmKind::kTd3;
-  learner_key(algorithm == AlgorithmKind::kPqn, "learner.lambda", &LearnerConfig::lambda,
-              "learner.algorithm = \"pqn\"");
+  constexpr std::string_view kUnrolls = "learner.algorithm = \"pqn\", \"vtrace\" or \"ppo\"";
+  learner_key(LearnsFromUnrolls(algorithm), "learner.lambda", &LearnerConfig::lambda, kUnrolls);
+  constexpr std::string_view kActorCritic = "learner.algorithm = \"vtrace\" or \"ppo\"";
+  const bool actor_critic = IsActorCritic(algorithm);
+  learner_key(actor_critic, "learner.value_cost", &LearnerConfig::value_cost, kActorCritic);
+  learner_key(actor_critic, "learner.entropy_cost", &LearnerConfig::entropy_cost, kActorCritic);
+  learner_key(actor_critic, "learner.rho_bar", &LearnerConfig::rho_bar, kActorCritic);
+  learner_key(actor_critic, "learner.c_bar", &LearnerConfig::c_bar, kActorCritic);
+  constexpr std::string_view kPpo = "learner.algorithm = \"ppo\"";
+  const bool ppo = algorithm == AlgorithmKind::kPpo;
+  learner_key(ppo, "learner.ratio_clip", &LearnerConfig::ratio_clip, kPpo);
+  learner_key(ppo, "learner.normalize_advantages", &LearnerConfig::normalize_advantages, kPpo);
   learner_key(td3, "learner.policy_delay", &LearnerConfig::policy_delay, kTd3);
   learner_key(td3, "learner.target_policy_noise", &LearnerConfig::target_policy_noise, kTd3);
   learner_key(td3, "learner.target_noise_clip", &LearnerConfig::target_noise_clip, kTd3);
@@ -226,7 +236,34 @@ void CheckTwinCritics(const Config& c, Conflicts* out) {
           "Hogwild threads update all weights at once; set 1, or learner.hogwild_threads = 1");
 }
 
-// Checks runs whose items are unrolls, and the keys that they have no use for.
+// Rejects keys of other algorithms, which those that learn from unrolls have no use for.
+void CheckKeysOfUnrolls(const Config& c, Conflicts* out) {
+  const std::string name = TomlString(AlgorithmName(c.learner));
+  const LearnerConfig plain;
+  const LearnerConfig& l = c.learner;
+  const auto without = [&](bool changed, const char* key, std::string_view what) {
+    out->If(changed, {key, "learner.algorithm"},
+            "has no effect on learner.algorithm = {}, which has no {}; omit it", name, what);
+  };
+  constexpr std::string_view kTarget = "target network", kQ = "action values",
+                             kEpsilon = "ε: it samples its policy";
+  without(l.target_update_every_updates != plain.target_update_every_updates,
+          "learner.target_update_every_updates", kTarget);
+  without(l.target_tau != plain.target_tau, "learner.target_tau", kTarget);
+  without(l.double_q != plain.double_q, "learner.double_q", kTarget);
+  if (!IsActorCritic(l.algorithm)) return;
+  const ActorConfig actor;
+  without(l.loss != plain.loss, "learner.loss", kQ);
+  without(c.network.dueling_units != 0, "network.dueling_units", kQ);
+  without(c.actor.epsilon_steps != actor.epsilon_steps, "actor.epsilon_steps", kEpsilon);
+  without(c.actor.epsilon_base != actor.epsilon_base, "actor.epsilon_base", kEpsilon);
+  without(c.actor.epsilon_alpha != actor.epsilon_alpha, "actor.epsilon_alpha", kEpsilon);
+  out->If(l.c_bar > l.rho_bar, {"learner.c_bar", "learner.rho_bar"},
+          "{} exceeds learner.rho_bar = {}, for which V-trace is not defined; lower it",
+          TomlNumber(l.c_bar), TomlNumber(l.rho_bar));
+}
+
+// Checks runs whose items are unrolls.
 void CheckUnrolls(const Config& c, Conflicts* out) {
   const AlgorithmKind algorithm = c.learner.algorithm;
   const bool learns = LearnsFromUnrolls(algorithm), unrolls = c.actor.unroll_length > 0;
@@ -234,33 +271,23 @@ void CheckUnrolls(const Config& c, Conflicts* out) {
   out->If(learns && !unrolls, {"actor.unroll_length", "learner.algorithm"},
           "is 0, but learner.algorithm = {} learns from unrolls; set their steps, for example 32",
           name);
-  out->If(
-      unrolls && !learns && algorithm != AlgorithmKind::kOwn,
-      {"actor.unroll_length", "learner.algorithm"},
-      "{} is supported by learner.algorithm = \"pqn\" and own algorithms only, not by {}; set 0, "
-      "or change the algorithm",
-      c.actor.unroll_length, name);
+  out->If(unrolls && !learns && algorithm != AlgorithmKind::kOwn,
+          {"actor.unroll_length", "learner.algorithm"},
+          "{} is supported by learner.algorithm = \"pqn\", \"vtrace\", \"ppo\" and own algorithms "
+          "only, not by {}; set 0, or change the algorithm",
+          c.actor.unroll_length, name);
   if (!unrolls) return;
   out->If(c.actor.n_step != ActorConfig().n_step, {"actor.n_step", "actor.unroll_length"},
           "{} has no effect on unrolls, which contain every reward; omit it", c.actor.n_step);
   out->If(!c.learner.demonstrations.empty(), {"learner.demonstrations", "actor.unroll_length"},
           "are transitions, which do not fit into batches of unrolls; omit it, or set 0");
-  if (algorithm != AlgorithmKind::kPqn) return;
-  // Old experience needs corrections, which the algorithm does not have.
-  out->If(
-      c.replay.max_times_sampled == 0, {"replay.max_times_sampled", "learner.algorithm"},
-      "is 0, but learner.algorithm = \"pqn\" learns from new experience only; set the number of "
-      "times that an unroll is used, for example 1");
-  const LearnerConfig plain;
-  const LearnerConfig& l = c.learner;
-  const auto without = [&](bool changed, const char* key, std::string_view what) {
-    out->If(changed, {key, "learner.algorithm"},
-            "has no effect on learner.algorithm = \"pqn\", which has no {}; omit it", what);
-  };
-  without(l.target_update_every_updates != plain.target_update_every_updates,
-          "learner.target_update_every_updates", "target network");
-  without(l.target_tau != plain.target_tau, "learner.target_tau", "target network");
-  without(l.double_q != plain.double_q, "learner.double_q", "target network");
+  if (!learns) return;
+  // Old experience needs corrections, which pqn does not have, and V-trace only within bounds.
+  out->If(c.replay.max_times_sampled == 0, {"replay.max_times_sampled", "learner.algorithm"},
+          "is 0, but learner.algorithm = {} learns from new experience only; set the number of "
+          "times that an unroll is used, for example 1",
+          name);
+  CheckKeysOfUnrolls(c, out);
 }
 
 // Checks the names of own algorithms and layers. Those of a library are unknown until it is loaded,

@@ -51,7 +51,7 @@ Result<ServiceNode::Duty> MakeReplayDuty(const Config& config, const EnvSpec& en
                                          const ReplayDutyOptions& duty) {
   TROOP_ASSIGN_OR_RETURN(
       ReplayServer::Options options,
-      ReplayOptionsFor(ReplaySetupOf(config), {env.observation, env.action.tensor()}));
+      ReplayOptionsFor(ReplaySetupOf(config), TrajectoryFor(ReplaySetupOf(config), env)));
   options.incarnation = duty.incarnation;
   options.executor = duty.executor;
   options.journal.folder = PeerName(Role::kReplay, duty.index);

@@ -12,7 +12,7 @@
 namespace troop {
 namespace {
 
-// What the loss needs of every step of the batch, in the order of the unrolls.
+// Values of every step of the batch, in the order of the unrolls.
 struct Steps {
   explicit Steps(std::size_t count)
       : row(count), action(count), weight(count), ratio(count), error(count), advantage(count) {}

@@ -48,10 +48,9 @@ struct PolicyGradientSummary {
 //     -min(r_t A_t, clip(r_t, 1 - ε, 1 + ε) A_t), r_t = π/μ, A_t = v_t - V_t
 //   value: half of (v_t - V_t)²;  entropy: -Σ π log π
 // Targets v_t and advantages are V-trace's (kernels/loss/vtrace_return.h) of the current values and
-// policy, and constants. For PPO ρ̄ = c̄ = 1 and λ make A_t the GAE(λ) of the actor's policy wherever
-// both policies are equal. All terms are means over the steps, times the unroll's weight. As in
-// DqnLoss, arrays are f32, all between them is f64, and a value that is used and not finite makes
-// `loss` not finite. O(F A).
+// policy, and constants. While both policies are equal, ρ̄ = c̄ = 1 make PPO's A_t the GAE(λ). All
+// terms are means over the steps, times the unroll's weight. As in DqnLoss, arrays are f32, all
+// between them is f64, and a value that is used and not finite makes `loss` not finite. O(F A).
 PolicyGradientSummary PolicyGradientLoss(const PolicyGradientInput& in,
                                          const PolicyGradientOutput& out);
 

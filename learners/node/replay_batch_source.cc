@@ -40,6 +40,7 @@ class ReplayBatchSource final : public BatchSource {
   }
 
  private:
+  ReplaySetup Setup() const;
   ReplaySampler::Options SamplingOptions(const TrajectorySpec& trajectory) const;
   Status AddShards(const ChannelOptions& options);
 
@@ -72,7 +73,7 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
     channels.push_back(std::move(channel));
   }
   // The spec is that of the environment: shards with other shapes are refused.
-  const TrajectorySpec trajectory{env_.observation, env_.action.tensor()};
+  const TrajectorySpec trajectory = TrajectoryFor(Setup(), env_);
   shards_ = std::int32_t(channels.size());
   const ReplaySampler::Options drawing = SamplingOptions(trajectory);
   // On a GPU the learner holds a copy of the table, which one shard sends as deltas.
@@ -89,15 +90,18 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
   return Status::Ok();
 }
 
+ReplaySetup ReplayBatchSource::Setup() const {
+  return {.seed = config_.seed,
+          .replay = config_.replay,
+          .n_step = config_.n_step,
+          .unroll_length = config_.unroll_length,
+          .log_probabilities = IsActorCritic(config_.learner.algorithm),
+          .frame_stack = config_.frame_stack,
+          .batch_size = config_.learner.batch_size - DemonstrationRows(config_.learner)};
+}
+
 ReplaySampler::Options ReplayBatchSource::SamplingOptions(const TrajectorySpec& trajectory) const {
-  ReplaySampler::Options options = SamplerOptionsFor(
-      {.seed = config_.seed,
-       .replay = config_.replay,
-       .n_step = config_.n_step,
-       .unroll_length = config_.unroll_length,
-       .frame_stack = config_.frame_stack,
-       .batch_size = config_.learner.batch_size - DemonstrationRows(config_.learner)},
-      trajectory);
+  ReplaySampler::Options options = SamplerOptionsFor(Setup(), trajectory);
   options.prefetch = int(config_.learner.prefetch);
   options.batches_per_request = int(config_.learner.batches_per_request);
   // Serial mode decodes on the calling thread, to be deterministic and single-threaded.

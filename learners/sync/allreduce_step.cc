@@ -148,6 +148,10 @@ void AllReduceStep::StartWords(bool exhausted, double progress) {
   words_[kQ] = float(report.q_mean * report.rows);
   words_[kRight] = float(report.accuracy * report.rows);
   words_[kEntropy] = float(report.entropy * report.rows);
+  words_[kPolicyLoss] = float(report.policy_loss * report.rows);
+  words_[kValueLoss] = float(report.value_loss * report.rows);
+  words_[kDivergence] = float(report.divergence * report.rows);
+  words_[kClipped] = float(report.clipped * report.rows);
   const Tensor tensor =
       ViewOf(std::as_writable_bytes(std::span(words_)), DType::kF32, std::int64_t(kWords));
   Result<Work> work = group_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
@@ -219,7 +223,11 @@ void AllReduceStep::SumReports() {
                                             {kTdError, &outcome_.report.td_error_mean},
                                             {kQ, &outcome_.report.q_mean},
                                             {kRight, &outcome_.report.accuracy},
-                                            {kEntropy, &outcome_.report.entropy}};
+                                            {kEntropy, &outcome_.report.entropy},
+                                            {kPolicyLoss, &outcome_.report.policy_loss},
+                                            {kValueLoss, &outcome_.report.value_loss},
+                                            {kDivergence, &outcome_.report.divergence},
+                                            {kClipped, &outcome_.report.clipped}};
   for (const auto& [word, mean] : means) *mean = double(words_[word]) / rows;
   outcome_.report.rows = rows;
 }

@@ -112,6 +112,10 @@ class AllReduceStep final : public GradientWatch {
     kQ,
     kRight,
     kEntropy,
+    kPolicyLoss,
+    kValueLoss,
+    kDivergence,
+    kClipped,
     kWords = 16
   };
   void SumReports();

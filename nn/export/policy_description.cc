@@ -157,7 +157,8 @@ void AppendValueHead(const ModelSetup& setup, std::int64_t actions, LayerChain* 
   // A dueling head keeps the K outputs per action apart; a linear head has no such groups.
   const ValueHead head = GetValueHead(setup);
   PolicyLayer layer{.kind = Kind::kLinear, .tensors = "head"};
-  if (setup.network.dueling) {
+  // The logits alone: the value is not part of the policy.
+  if (setup.network.dueling && !IsActorCritic(setup.algorithm)) {
     layer.kind = Kind::kDueling;
     layer.units = setup.network.dueling_units;
     layer.numbers = head.numbers;

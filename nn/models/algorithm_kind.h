@@ -15,6 +15,8 @@ enum class AlgorithmKind : std::uint8_t {
   kTd3,              // twin delayed DPG (Fujimoto et al. 2018)
   kSac,              // soft actor-critic (Haarnoja et al. 2018)
   kPqn,              // parallelized Q-network (Gallici et al. 2024)
+  kVtrace,           // IMPALA: actor-critic with V-trace (Espeholt et al. 2018)
+  kPpo,              // proximal policy optimization, asynchronous (Schulman et al. 2017)
   kClassifier,       // supervised: classification of texts
   kMaskedLm,         // supervised: masked-LM pre-training (Devlin et al. 2019)
   kExternal,         // another program computes the updates of an agent
@@ -22,8 +24,9 @@ enum class AlgorithmKind : std::uint8_t {
   kOwn,              // an agent's algorithm that an extension registers under another name
 };
 constexpr auto EnumNames(AlgorithmKind) {
-  return std::to_array<std::string_view>({"dqn", "dpg", "td3", "sac", "pqn", "classifier",
-                                          "masked_lm", "external", "behavior_cloning", "own"});
+  return std::to_array<std::string_view>({"dqn", "dpg", "td3", "sac", "pqn", "vtrace", "ppo",
+                                          "classifier", "masked_lm", "external", "behavior_cloning",
+                                          "own"});
 }
 // True for the algorithms of continuous actions, which train a policy and critics.
 constexpr bool HasPolicyNetwork(AlgorithmKind kind) {
@@ -33,8 +36,15 @@ constexpr bool HasPolicyNetwork(AlgorithmKind kind) {
 constexpr bool HasTwinCritics(AlgorithmKind kind) {
   return kind == AlgorithmKind::kTd3 || kind == AlgorithmKind::kSac;
 }
+// True for the algorithms that train a stochastic policy and its value from the actors' actions and
+// their log-probabilities.
+constexpr bool IsActorCritic(AlgorithmKind kind) {
+  return kind == AlgorithmKind::kVtrace || kind == AlgorithmKind::kPpo;
+}
 // True for the algorithms that learn from unrolls (actor.unroll_length) instead of transitions.
-constexpr bool LearnsFromUnrolls(AlgorithmKind kind) { return kind == AlgorithmKind::kPqn; }
+constexpr bool LearnsFromUnrolls(AlgorithmKind kind) {
+  return kind == AlgorithmKind::kPqn || IsActorCritic(kind);
+}
 // True for supervised runs, which have learners, a parameter server and an evaluator, but no
 // environment, actors or replay.
 constexpr bool IsSupervised(AlgorithmKind kind) {

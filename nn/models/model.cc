@@ -35,6 +35,10 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvS
   if (setup.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", setup.network.dueling_units);
   const std::int64_t features = shape.elements(), numbers = GetValueHead(setup).numbers;
+  if (IsActorCritic(setup.algorithm)) {
+    parts.push_back({"head", MakeActorCriticHead(features, env.action.count)});
+    return MakeSequential(std::move(parts));
+  }
   parts.push_back({"head", setup.network.dueling
                                ? MakeDuelingHead(features, setup.network.dueling_units,
                                                  env.action.count, numbers)
@@ -81,8 +85,7 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 
 }  // namespace
 
-// DPG, TD3 and SAC need continuous actions, DQN discrete ones; an external program, behavior
-// cloning and an own algorithm may learn both.
+// An external program, behavior cloning and an own algorithm may learn both kinds of actions.
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const AlgorithmKind algorithm = setup.algorithm;
   using Kind = AlgorithmKind;
@@ -94,9 +97,9 @@ Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const bool discrete = env.action.discrete();
   return InvalidArgument(
       "env.id: {} has {} actions, learner.algorithm = \"{}\" needs {} ones; set "
-      "learner.algorithm = \"{}\", or choose another environment",
+      "learner.algorithm = {}, or choose another environment",
       env.id, kinds[int(discrete)], EnumName(algorithm), kinds[int(!discrete)],
-      discrete ? "dqn" : "dpg");
+      discrete ? "\"dqn\", \"pqn\", \"vtrace\" or \"ppo\"" : "\"dpg\", \"td3\" or \"sac\"");
 }
 
 TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env) {

@@ -55,6 +55,12 @@ Codec CodecFor(FrameCompression compression, const TensorSpec& observation) {
   return Codec::kNone;
 }
 
+TrajectorySpec TrajectoryFor(const ReplaySetup& setup, const EnvSpec& env) {
+  TrajectorySpec spec{.observation = env.observation, .action = env.action.tensor()};
+  if (setup.log_probabilities) spec.state = TensorSpec{DType::kF32, {setup.unroll_length}};
+  return spec;
+}
+
 // The run's own table holds n-step transitions or unrolls.
 ViewSpec ViewFor(const ReplaySetup& setup) {
   if (setup.unroll_length > 0) {

@@ -160,19 +160,6 @@ TEST(ActorNodeTest, InferenceServerGivesSameExperience) {
   EXPECT_NE(seen[1]["actor/episode_return_sum"], 0);
 }
 
-// The q-values of a drawn batch's observations, with the weights that acted.
-Tensor QOf(const ActorWorld& world, const ActingConfig& config, const Tensor& observation) {
-  const auto network = *MakeNetwork(config.model, world.spec());
-  const TensorSpec in = observation.spec();
-  const Plan plan = *network->MakePlan({&in, 1});
-  Tensor q(DType::kF32, plan.out[0].shape);
-  MutableBuffer workspace(plan.workspace_bytes);
-  const ConstTensor input = observation;
-  network->Forward({.value = world.weights(), .workspace = workspace.bytes()}, {&input, 1}, {&q, 1},
-                   {});
-  return q;
-}
-
 // An item's initial priority comes from the q-values that the actor computed. The test recomputes
 // it from the observations that the replay returns. Older frames of the stack matter: the weights
 // are random.
@@ -191,8 +178,8 @@ void DrawnStacksAreWhatThePolicySaw(ActingConfig config) {
   double probabilities = 0, priorities = 0;
   std::vector<std::pair<double, double>> items;
   for (const SampleBatch& batch : batches) {
-    const Tensor q = QOf(world, config, batch.observation);
-    const Tensor next = QOf(world, config, batch.next_observation);
+    const Tensor q = world.Forward(batch.observation);
+    const Tensor next = world.Forward(batch.next_observation);
     for (std::int64_t i = 0; i < batch.size(); ++i) {
       const auto row = next.Rows(i, 1).as<float>();
       const double bootstrap = double(batch.discount.as<float>()[std::size_t(i)]) * config.gamma *

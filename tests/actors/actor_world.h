@@ -32,7 +32,7 @@ class ActorWorld {
     const auto env = MakeEnvironment(config_.env.id, EnvOptionsFor(config_.env, config_.serial));
     spec_ = (*env)->spec();
     config_.replay.samples_per_insert = samples_per_insert;
-    const auto replay = ReplayOptionsFor(Setup(), {spec_.observation, spec_.action.tensor()});
+    const auto replay = ReplayOptionsFor(Setup(), TrajectoryFor(Setup(), spec_));
     replay_ = std::move(*MakeReplayServer(*replay));
     const auto module = MakeNetwork(config_.model, spec_);
     weights_.resize(std::size_t(ParameterCount(**module)));
@@ -76,11 +76,25 @@ class ActorWorld {
     coordinator_.AddPeer(Role::kInference, "inproc://inference", 1);
   }
 
+  // The network's outputs for observations [n, ...], with the published weights.
+  Tensor Forward(const ConstTensor& observation) const {
+    const auto network = *MakeNetwork(config_.model, spec_);
+    const TensorSpec in = observation.spec();
+    const Plan plan = *network->MakePlan({&in, 1});
+    Tensor out(DType::kF32, plan.out[0].shape);
+    MutableBuffer workspace(plan.workspace_bytes);
+    network->Forward({.value = weights_, .workspace = workspace.bytes()}, {&observation, 1},
+                     {&out, 1}, {});
+    return out;
+  }
+
   // The settings of the replay.
   ReplaySetup Setup() const {
     return {.seed = config_.seed,
             .replay = config_.replay,
             .n_step = config_.actor.n_step,
+            .unroll_length = config_.actor.unroll_length,
+            .log_probabilities = IsActorCritic(config_.model.algorithm),
             .frame_stack = config_.env.frame_stack};
   }
 
@@ -91,7 +105,7 @@ class ActorWorld {
   }
   // Returns batches sampled uniformly from the replay.
   std::vector<SampleBatch> Draw() {
-    const TrajectorySpec trajectory{spec_.observation, spec_.action.tensor()};
+    const TrajectorySpec trajectory = TrajectoryFor(Setup(), spec_);
     const auto sampler = MakeReplaySampler(
         *network_->Connect("inproc://replay", {.origin = {.role = Role::kLearner}}), trajectory,
         SamplerOptionsFor(Setup(), trajectory));

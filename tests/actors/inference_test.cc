@@ -53,6 +53,12 @@ ActingConfig ContinuousConfig() {
   return config;
 }
 
+ActingConfig ActorCriticConfig() {
+  ActingConfig config = ServedConfig();
+  config.model.algorithm = AlgorithmKind::kVtrace;
+  return config;
+}
+
 // One caller's request.
 struct Question {
   Tensor observation;
@@ -220,6 +226,7 @@ void ChoosesAsLocalPoliciesDo(const ActingConfig& config, const EnvSpec& env) {
 TEST(InferenceServerTest, BatchedActionsMatchLocalPolicies) {
   ChoosesAsLocalPoliciesDo(ServedConfig(), Env());
   ChoosesAsLocalPoliciesDo(ContinuousConfig(), ContinuousEnv());
+  ChoosesAsLocalPoliciesDo(ActorCriticConfig(), Env());
 }
 
 TEST(InferenceServerTest, DoesNotReplyBeforeItHasWeights) {
@@ -385,7 +392,7 @@ TEST(InferenceServerTest, UsesNewWeightsAndIgnoresNonFiniteOnes) {
 TEST(RemotePolicyTest, MatchesLocalPolicyAcrossServerReplacement) {
   World world;
   world.Publish(2);
-  RemotePolicy policy(Env().observation, Env().action);
+  RemotePolicy policy(Env().observation, Env().action, kActions);
   policy.Connect(world.Connect(0));
   for (int step = 0; step < 6; ++step) {
     if (step == 3) world.StopServer();
@@ -433,12 +440,35 @@ class Forger final : public Service {
   }
 };
 
+// The reply has a column more than there are actions.
+TEST(RemotePolicyTest, TakesLogitsAndValueOfActorCritics) {
+  World world(ActorCriticConfig());
+  world.Publish(2);
+  RemotePolicy policy(Env().observation, Env().action, kActions + 1);
+  policy.Connect(world.Connect(0));
+  const Question q = Ask(3, 1);
+  policy.Submit(q.observation, q.keys);
+  const PolicyOutput* output = nullptr;
+  for (int i = 0; i < 100 && !output; ++i) {
+    policy.Advance(world.now());
+    world.Turns(1);
+    output = policy.Poll();
+  }
+  ASSERT_NE(output, nullptr);
+  const auto local = world.Local(2, 3);
+  local->Submit(q.observation, q.keys);
+  const PolicyOutput* const want = local->Poll();
+  EXPECT_EQ(output->q.shape(), (Shape{3, kActions + 1}));
+  EXPECT_TRUE(
+      std::ranges::equal(output->action.as<std::int32_t>(), want->action.as<std::int32_t>()));
+}
+
 TEST(RemotePolicyTest, RetriesAfterDamagedReplies) {
   const auto hub = MakeSimHub();
   const auto network = hub->MakeNetwork(), servers = hub->MakeNetwork();
   Forger forger;
   const auto listener = *servers->Listen(kServer, &forger);
-  RemotePolicy policy(Env().observation, Env().action);
+  RemotePolicy policy(Env().observation, Env().action, kActions);
   policy.Connect(*network->Connect(kServer, {.origin = {.role = Role::kActor, .incarnation = 1}}));
   Time now{Seconds(1)};
   const Question q = Ask(2, 1);
@@ -478,7 +508,8 @@ TEST(RemotePolicyTest, RetriesAfterDamagedReplies) {
 TEST(RemotePolicyTest, RefusalEndsPolicy) {
   World world;
   world.Publish(1);
-  RemotePolicy policy({DType::kF32, {kFeatures + 1}}, Env().action);  // of another config
+  RemotePolicy policy({DType::kF32, {kFeatures + 1}}, Env().action,
+                      kActions);  // of another config
   policy.Connect(world.Connect(0));
   policy.Advance(world.now());
   policy.Submit(Tensor(DType::kF32, {1, kFeatures + 1}), std::vector<ExploreKey>(1));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "core/base/philox.h"
@@ -324,6 +325,32 @@ TEST(TrajectoryBuilderTest, UnrollsPartitionEpisodes) {
       EXPECT_EQ(at, items.size());
       EXPECT_GE(chunk.frames, frame);
     }
+  }
+}
+
+TEST(TrajectoryBuilderTest, UnrollsHaveLogProbabilitiesOfTheirSteps) {
+  TrajectorySpec spec = Spec();
+  spec.state = TensorSpec{DType::kF32, {4}};
+  TrajectoryBuilder builder({.spec = spec, .unroll = 4, .copies = 2}, 7);
+  const float frame = 0;
+  const std::int32_t action = 0;
+  for (int i = 0; i < 6; ++i) {
+    builder.Append({.observation = std::as_bytes(std::span(&frame, 1)),
+                    .action = std::as_bytes(std::span(&action, 1)),
+                    .terminated = i == 5,
+                    .final_observation = std::as_bytes(std::span(&frame, 1)),
+                    .log_mu = -0.5f * float(i)});
+  }
+  std::vector<Item> items;
+  builder.Take(&items);
+  // The second unroll ends with the episode.
+  const std::vector<std::vector<float>> wanted{{0, -0.5, -1, -1.5}, {-2, -2.5, 0, 0}};
+  ASSERT_EQ(items.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(items[i].state.size(), 16u);
+    std::vector<float> state(4);
+    std::memcpy(state.data(), items[i].state.data(), 16);
+    EXPECT_EQ(state, wanted[i / 2]) << i;
   }
 }
 

@@ -40,6 +40,8 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
   static const std::vector<std::string> classifier =
       With(Reviews(), {"learner.algorithm=classifier"});
   static const std::vector<std::string> shards{"learner.sync=paramserver", "paramserver.shards=2"};
+  static const std::vector<std::string> unrolls{
+      "actor.unroll_length=8", "replay.max_times_sampled=1", "replay.samples_per_insert=1"};
   static const Needs needs{
       {"fleet.transport", {"fleet.mode=processes"}},
       {"actor.inference=server", {"inference.servers=1"}},
@@ -50,8 +52,9 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"learner.algorithm=dpg", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=td3", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=sac", {"env.id=Pendulum-v1"}},
-      {"learner.algorithm=pqn",
-       {"actor.unroll_length=8", "replay.max_times_sampled=1", "replay.samples_per_insert=1"}},
+      {"learner.algorithm=pqn", unrolls},
+      {"learner.algorithm=vtrace", unrolls},
+      {"learner.algorithm=ppo", unrolls},
       {"learner.algorithm=classifier", Reviews()},
       {"learner.algorithm=masked_lm", Reviews()},
       {"data.truncation_side", classifier},

@@ -99,6 +99,12 @@ class ExactResumeTest : public SystemTest {
     return lives > 0;
   }
 
+  // Forgets the unbroken run, before other keys are tested.
+  void Forget() {
+    unbroken_.clear();
+    fs::remove_all(run("unbroken"));
+  }
+
   std::vector<std::string> more_;  // keys of the run
 
  private:
@@ -128,10 +134,20 @@ TEST_F(ExactResumeTest, SacResumesToSameBytes) {
 }
 
 TEST_F(ExactResumeTest, UnrollsResumeToSameBytes) {
-  more_ = {"learner.algorithm=pqn", "actor.unroll_length=8",      "actor.insert_batch_size=4",
-           "replay.sampler=fifo",   "replay.max_times_sampled=1", "replay.samples_per_insert=1",
-           "replay.min_items=8",    "learner.batch_size=2",       "optimizer.final_lr_fraction=0"};
-  EXPECT_TRUE(DiesAt("disk.half", 30));
+  for (const std::string algorithm : {"pqn", "ppo"}) {
+    more_ = {"learner.algorithm=" + algorithm,
+             "actor.unroll_length=8",
+             "actor.insert_batch_size=4",
+             "replay.sampler=fifo",
+             "replay.max_times_sampled=1",
+             "replay.samples_per_insert=1",
+             "replay.min_items=8",
+             "learner.batch_size=2",
+             "optimizer.final_lr_fraction=0",
+             "checkpoint.every_updates=15"};  // of about 190
+    Forget();
+    EXPECT_TRUE(DiesAt("disk.half", 30));
+  }
 }
 
 TEST_F(ExactResumeTest, InferenceServerResumesToSameBytes) {

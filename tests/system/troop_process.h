@@ -257,8 +257,8 @@ max_position_embeddings = 24
     return line.ok() && line->Integer("steps").ok() ? *line->Integer("steps") : 0;
   }
   // Returns a metric of the whole fleet from the run's last line; 0 if it is missing.
-  double Metric(const std::string& name) const {
-    std::string text = FileText(run() + "/metrics.jsonl");
+  double Metric(const std::string& name, const std::string& of_run = "run") const {
+    std::string text = FileText(run(of_run) + "/metrics.jsonl");
     while (text.ends_with('\n')) text.pop_back();
     const auto line = ParseJson(text.substr(text.rfind('\n') + 1));
     if (!line.ok()) return 0;

@@ -12,9 +12,11 @@ constexpr int kUnrolledSteps = 60001, kCapacity = 512;
 
 class UnrollRunTest : public SystemTest {
  protected:
-  static std::vector<std::string> Pqn(const std::vector<std::string>& more) {
+  static std::vector<std::string> Words(const std::string& algorithm,
+                                        const std::vector<std::string>& more) {
     std::vector<std::string> words{
-        "learner.algorithm=pqn",
+        "learner.algorithm=" + algorithm,
+        "name=" + algorithm,
         "actor.unroll_length=16",
         "actor.insert_batch_size=8",
         "network.layers=[{type=\"linear\", units=32, activation=\"none\"}, {type=\"layer_norm\"}]",
@@ -28,31 +30,43 @@ class UnrollRunTest : public SystemTest {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  double Updates() const { return Json(run() + "/result.json").Find("updates")->number; }
+  double Updates(const std::string& name) const {
+    return Json(run(name) + "/result.json").Find("updates")->number;
+  }
 };
 
 // Each unroll was trained on once, or waits; the queue has room, so that none was evicted before.
 TEST_F(UnrollRunTest, CountsOfUnrollsAddUp) {
-  const auto troop = Train(Pqn({}));
-  ExpectDone(troop.get(), kUnrolledSteps);
-  const double inserts = Metric("replay/inserts"), samples = Metric("replay/samples");
-  EXPECT_GE(inserts, kUnrolledSteps / 16);
-  // Sampling requires 16 items, so fewer are left at the end.
-  const double left = Metric("replay/fill") * kCapacity;
-  EXPECT_LT(left, 16);
-  EXPECT_EQ(inserts, samples + left);
-  EXPECT_EQ(samples, Metric("replay/evicted"));
-  EXPECT_EQ(samples, 4 * Updates());
+  for (const std::string name : {"pqn", "ppo"}) {
+    const auto troop = Train(Words(name, {}));
+    ExpectDone(troop.get(), kUnrolledSteps, name);
+    const double inserts = Metric("replay/inserts", name), samples = Metric("replay/samples", name);
+    EXPECT_GE(inserts, kUnrolledSteps / 16);
+    // Sampling requires 16 items, so fewer are left at the end.
+    const double left = Metric("replay/fill", name) * kCapacity;
+    EXPECT_LT(left, 16);
+    EXPECT_EQ(inserts, samples + left);
+    EXPECT_EQ(samples, Metric("replay/evicted", name));
+    EXPECT_EQ(samples, 4 * Updates(name));
+    if (name == "pqn") continue;
+    // The actors' policies are older than the learner's: asynchronous, and corrected.
+    EXPECT_GE(Metric("learner/sample_age", name), 1);
+    EXPECT_GT(Metric("learner/approx_kl", name), 0);
+    EXPECT_LE(Metric("learner/entropy", name), std::log(2) + 1e-6);
+    EXPECT_GT(Metric("learner/entropy", name), 0);
+    EXPECT_GT(Metric("learner/value_loss", name), 0);
+  }
 }
 
 TEST_F(UnrollRunTest, LearnersSurviveDeaths) {
-  for (const std::vector<std::string>& sync :
-       {std::vector<std::string>{"learner.sync=allreduce"},
-        {"learner.sync=paramserver", "paramserver.shards=2"}}) {
-    std::vector<std::string> words = Pqn(sync);
+  const std::vector<std::string> allreduce{"learner.sync=allreduce"};
+  const std::vector<std::string> shards{"learner.sync=paramserver", "paramserver.shards=2"};
+  for (const auto& [algorithm, sync] :
+       {std::pair("pqn", allreduce), {"pqn", shards}, {"vtrace", allreduce}, {"ppo", shards}}) {
+    std::vector<std::string> words = Words(algorithm, sync);
+    const std::string name = algorithm + sync[0].substr(13);
     words.push_back("fleet.learners=2");
-    words.push_back("name=" + sync[0].substr(13));
-    const std::string name = words.back().substr(5);
+    words.push_back("name=" + name);
     const auto troop = Train(words);
     ASSERT_TRUE(AwaitSteps(3000, name)) << troop->output();
     for (const char* const role : {"learner", "actor"}) {
@@ -69,9 +83,11 @@ TEST_F(UnrollRunTest, LearnersSurviveDeaths) {
 
 // An actor has stacks of frames, and the batches of unrolls have them too.
 TEST_F(UnrollRunTest, StackedFramesAndInferenceServersTrain) {
-  const auto troop = Train(Pqn({"env.frame_stack=3", "actor.inference=server"}));
-  ExpectDone(troop.get(), kUnrolledSteps);
-  EXPECT_GT(Updates(), 100);
+  for (const std::string name : {"pqn", "vtrace"}) {
+    const auto troop = Train(Words(name, {"env.frame_stack=3", "actor.inference=server"}));
+    ExpectDone(troop.get(), kUnrolledSteps, name);
+    EXPECT_GT(Updates(name), 100);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 namespace troop::cuda {
 
+// The emulation chooses no algorithms, so plans hold nothing.
 struct MatMulPlansState {};
 
 MatMulPlans::MatMulPlans(Device&) : state_(std::make_unique<MatMulPlansState>()) {}
@@ -32,6 +33,7 @@ float Finished(const MatMulArgs& args, float sum, std::int64_t column) {
   return z;
 }
 
+// c = epilogue(beta c + a b). A leading dimension of 0 stands for that of a dense matrix.
 void Multiply(const MatMulArgs& args) {
   const MatMulShape& s = args.shape;
   const std::int64_t lda = s.lda > 0 ? s.lda : s.transpose_a ? s.m : s.k;
@@ -60,6 +62,7 @@ void Multiply(const MatMulArgs& args) {
 
 }  // namespace
 
+// Runs in the order of the stream, as on a GPU.
 void MatMul(Stream& stream, MatMulPlans&, const MatMulArgs& args) {
   emulator::Enqueue(stream, [args] { Multiply(args); });
 }

@@ -187,6 +187,13 @@ inline void RepairUnrolls(Config* c) {
   c->learner.target_update_every_updates = plain.learner.target_update_every_updates;
   c->learner.target_tau = plain.learner.target_tau;
   c->learner.double_q = plain.learner.double_q;
+  if (!IsActorCritic(c->learner.algorithm)) return;
+  c->learner.loss = plain.learner.loss;
+  c->network.dueling_units = 0;
+  c->actor.epsilon_steps = plain.actor.epsilon_steps;
+  c->actor.epsilon_base = plain.actor.epsilon_base;
+  c->actor.epsilon_alpha = plain.actor.epsilon_alpha;
+  c->inference.device = DeviceChoice::kAuto;
 }
 
 // Sets keys that the algorithm or the critic does not have to their defaults.
@@ -200,7 +207,18 @@ inline void RepairKeysOfAlgorithms(Config* c) {
     c->actor.noise_alpha = plain.actor.noise_alpha;
     l.action_gradient_clip = plain.learner.action_gradient_clip;
   }
-  if (algorithm != AlgorithmKind::kPqn) l.lambda = plain.learner.lambda;
+  if (!LearnsFromUnrolls(algorithm)) l.lambda = plain.learner.lambda;
+  if (!IsActorCritic(algorithm)) {
+    l.value_cost = plain.learner.value_cost;
+    l.entropy_cost = plain.learner.entropy_cost;
+    l.rho_bar = plain.learner.rho_bar;
+    l.c_bar = plain.learner.c_bar;
+  }
+  l.c_bar = std::min(l.c_bar, l.rho_bar);
+  if (algorithm != AlgorithmKind::kPpo) {
+    l.ratio_clip = plain.learner.ratio_clip;
+    l.normalize_advantages = plain.learner.normalize_advantages;
+  }
   if (algorithm != AlgorithmKind::kTd3) {
     l.policy_delay = plain.learner.policy_delay;
     l.target_policy_noise = plain.learner.target_policy_noise;

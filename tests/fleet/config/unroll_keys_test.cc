@@ -8,12 +8,14 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<std::string> Pqn(std::vector<std::string> more) {
-  std::vector<std::string> all{"learner.algorithm=pqn", "actor.unroll_length=32",
+std::vector<std::string> Unrolls(const std::string& algorithm, std::vector<std::string> more) {
+  std::vector<std::string> all{"learner.algorithm=" + algorithm, "actor.unroll_length=32",
                                "replay.max_times_sampled=1", "replay.samples_per_insert=1"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
+std::vector<std::string> Pqn(std::vector<std::string> more) { return Unrolls("pqn", more); }
+std::vector<std::string> Ppo(std::vector<std::string> more) { return Unrolls("ppo", more); }
 
 // Keys of runs whose items are unrolls, where they contradict others.
 TEST(UnrollKeysTest, RejectsImpossibleCombinations) {
@@ -21,7 +23,9 @@ TEST(UnrollKeysTest, RejectsImpossibleCombinations) {
       {{"learner.algorithm=pqn"},
        "actor.unroll_length: is 0, but learner.algorithm = \"pqn\" learns from unrolls"},
       {{"actor.unroll_length=8"},
-       "supported by learner.algorithm = \"pqn\" and own algorithms only, not by \"dqn\""},
+       "supported by learner.algorithm = \"pqn\", \"vtrace\", \"ppo\" and own algorithms only, not "
+       "by "
+       "\"dqn\""},
       {{"actor.unroll_length=8", "learner.algorithm=sac"}, "not by \"sac\""},
       {{"actor.unroll_length=1025"}, "actor.unroll_length"},
       {Pqn({"actor.n_step=5"}), "5 has no effect on unrolls"},
@@ -36,7 +40,30 @@ TEST(UnrollKeysTest, RejectsImpossibleCombinations) {
       {Pqn({"learner.critic=categorical"}), "learn values"},
       {Pqn({"replay.placement=gpu"}), "requires \"dqn\" here"},
       {Pqn({"learner.lambda=1.5"}), "learner.lambda"},
-      {{"learner.lambda=0.9"}, "is supported by learner.algorithm = \"pqn\" only"},
+      {{"learner.lambda=0.9"},
+       "is supported by learner.algorithm = \"pqn\", \"vtrace\" or \"ppo\" only"},
+      {Pqn({"learner.value_cost=0.3"}),
+       "learner.value_cost=0.3: is supported by learner.algorithm = \"vtrace\" or \"ppo\" only"},
+      {Pqn({"learner.entropy_cost=0.3"}), "learner.entropy_cost=0.3: is supported by"},
+      {Pqn({"learner.rho_bar=2"}), "learner.rho_bar=2: is supported by"},
+      {Pqn({"learner.c_bar=0.5"}), "learner.c_bar=0.5: is supported by"},
+      {Unrolls("vtrace", {"learner.ratio_clip=0.1"}),
+       "learner.ratio_clip=0.1: is supported by learner.algorithm = \"ppo\" only"},
+      {Unrolls("vtrace", {"learner.normalize_advantages=false"}),
+       "learner.normalize_advantages=false: is supported by"},
+      {Ppo({"learner.c_bar=1.5"}), "1.5 exceeds learner.rho_bar = 1"},
+      {Ppo({"learner.ratio_clip=1.5"}), "learner.ratio_clip"},
+      {Ppo({"learner.rho_bar=0"}), "learner.rho_bar"},
+      {Ppo({"learner.target_tau=0.5"}), "has no effect on learner.algorithm = \"ppo\""},
+      {Ppo({"learner.loss=mse"}), "which has no action values"},
+      {Ppo({"network.dueling_units=8"}), "which has no action values"},
+      {Ppo({"actor.epsilon_steps=100"}), "it samples its policy"},
+      {Ppo({"actor.epsilon_base=0.1"}), "it samples its policy"},
+      {Ppo({"actor.epsilon_alpha=1"}), "it samples its policy"},
+      {Ppo({"replay.max_times_sampled=0"}), "learns from new experience only"},
+      {Ppo({"inference.device=cuda"}), "inference.device"},
+      {{"learner.algorithm=vtrace"},
+       "actor.unroll_length: is 0, but learner.algorithm = \"vtrace\" learns from unrolls"},
       {Pqn({"replay.capacity_items=40", "replay.min_items=1", "learner.batch_size=1"}),
        "actor.envs x 2 x actor.insert_copies"},
   };

@@ -60,12 +60,11 @@ TEST(OwnAlgorithmTest, BuiltInNamesAreRefused) {
 
 TEST(OwnAlgorithmTest, UnknownNameIsNamedWithTheKnownOnes) {
   Register("same_dqn", MakeSameDqn);
-  EXPECT_THAT(
-      ErrorOf(OwnConfig("some_dqn")),
-      testing::AllOf(
-          HasSubstr("learner.algorithm: \"some_dqn\" is unknown"),
-          HasSubstr("dqn, dpg, td3, sac, pqn, classifier, masked_lm, external, behavior_cloning"),
-          HasSubstr("same_dqn"), HasSubstr("learner.library")));
+  EXPECT_THAT(ErrorOf(OwnConfig("some_dqn")),
+              testing::AllOf(HasSubstr("learner.algorithm: \"some_dqn\" is unknown"),
+                             HasSubstr("dqn, dpg, td3, sac, pqn, vtrace, ppo, classifier, "
+                                       "masked_lm, external, behavior_cloning"),
+                             HasSubstr("same_dqn"), HasSubstr("learner.library")));
 }
 
 TEST(OwnAlgorithmTest, FactoryThatFailsOrThrowsIsAnError) {

@@ -1,0 +1,92 @@
+// Implements V-trace and PPO updates on the CPU.
+#include "learners/rl/actor_critic.h"
+
+#include <string>
+#include <utility>
+
+#include "kernels/loss/policy_gradient_loss.h"
+#include "learners/rl/unroll_algorithm.h"
+#include "nn/models/model.h"
+
+namespace troop {
+namespace {
+
+// Outputs: the logits and the value of the frames, [F, A + 1].
+class ActorCritic final : public UnrollAlgorithm {
+ public:
+  ActorCritic(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<Module> network,
+              std::unique_ptr<TrainState> trained)
+      : UnrollAlgorithm(config, env, env.action.count + 1, std::move(network), std::move(trained)) {
+  }
+
+ private:
+  Status CheckBatch(const SampleBatch& batch) const override;
+  LossReport ComputeLoss(const SampleBatch& batch, const Outputs& outputs) override;
+};
+
+// An item without a state was inserted by actors of another algorithm.
+Status ActorCritic::CheckBatch(const SampleBatch& batch) const {
+  const TensorSpec want{DType::kF32, {batch.size(), batch.reward.dim(1)}};
+  if (!batch.state.empty() && batch.state.spec() == want) return Status::Ok();
+  return InvalidArgument("the log-probabilities of the actions are {}, not {}",
+                         batch.state.empty() ? "missing" : batch.state.spec().ToString(),
+                         want.ToString());
+}
+
+// The report's value is the mean V, its error the mean |v_t - V_t|.
+LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& outputs) {
+  const LearnerConfig& l = config().learner;
+  const bool ppo = l.algorithm == AlgorithmKind::kPpo;
+  const PolicyGradientSummary loss =
+      PolicyGradientLoss({.batch = batch.size(),
+                          .actions = env().action.count,
+                          .steps = batch.reward.dim(1),
+                          .out = outputs.out,
+                          .action = batch.action.data<std::int32_t>(),
+                          .log_mu = batch.state.data<float>(),
+                          .reward = batch.reward.data<float>(),
+                          .discount = batch.discount.data<float>(),
+                          .length = batch.length.data(),
+                          .weight = batch.weight.data(),
+                          .gamma = l.gamma,
+                          .reward_clip = config().reward_clip,
+                          .lambda = l.lambda,
+                          .rho_bar = l.rho_bar,
+                          .c_bar = l.c_bar,
+                          .value_cost = l.value_cost,
+                          .entropy_cost = l.entropy_cost,
+                          .ratio_clip = ppo ? l.ratio_clip : 0,
+                          .normalize_advantages = ppo && l.normalize_advantages},
+                         {outputs.dout, outputs.priority});
+  return {.loss = loss.loss,
+          .td_error_mean = loss.error_mean,
+          .q_mean = loss.value_mean,
+          .entropy = loss.entropy,
+          .policy_loss = loss.policy_loss,
+          .value_loss = loss.value_loss,
+          .divergence = loss.divergence,
+          .clipped = loss.clipped};
+}
+
+}  // namespace
+
+// A plan for one frame shows the output's shape.
+Result<std::unique_ptr<Algorithm>> MakeActorCritic(const TrainingConfig& config, const EnvSpec& env,
+                                                   std::unique_ptr<Module> network) {
+  const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(1)};
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, network->MakePlan({&in, 1}));
+  const TensorSpec want{DType::kF32, {1, env.action.count + 1}};
+  if (plan.out.size() != 1 || !(plan.out[0] == want)) {
+    return InvalidArgument("the network's output is {}, must be {}",
+                           plan.out.empty() ? "nothing" : plan.out[0].ToString(), want.ToString());
+  }
+  TROOP_ASSIGN_OR_RETURN(
+      auto trained,
+      TrainState::Make(config, network.get(), std::string(EnumName(config.learner.algorithm)),
+                       {{ParameterCount(*network), config.optimizer.learning_rate}},
+                       TrainState::Target::kNone));
+  return std::unique_ptr<Algorithm>(
+      new ActorCritic(config, env, std::move(network), std::move(trained)));
+}
+
+}  // namespace troop

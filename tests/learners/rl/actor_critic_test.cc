@@ -1,0 +1,189 @@
+#include "learners/rl/actor_critic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/loss/policy_gradient_loss.h"
+#include "nn/models/model.h"
+#include "tests/learners/dqn_testing.h"
+#include "tests/learners/unroll_batch.h"
+
+namespace troop {
+namespace {
+
+using testing::HasSubstr;
+
+TrainingConfig ActorCriticConfig(AlgorithmKind algorithm) {
+  TrainingConfig config = SmallConfig();
+  config.learner.algorithm = algorithm;
+  config.unroll_length = kUnrollSteps;
+  return config;
+}
+
+// Log-probabilities of some policy for every step.
+SampleBatch StochasticBatch(std::int64_t unrolls, std::uint64_t seed) {
+  SampleBatch b = UnrollBatch(unrolls, seed);
+  Rng rng({seed + 1000, Purpose::kTest});
+  b.state = Tensor(DType::kF32, {unrolls, kUnrollSteps});
+  for (float& x : b.state.as<float>()) x = float(std::log(rng.Uniform(0.1, 0.9)));
+  return b;
+}
+
+LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch) {
+  std::vector<float> priority(std::size_t(batch.size()));
+  const auto report = algorithm->Update(batch, 0, priority);
+  EXPECT_TRUE(report.ok()) << report.status().ToString();
+  return report.ok() ? *report : LossReport{};
+}
+
+// A network of one linear layer, so that outputs and gradient are plain sums: the gradient of the
+// head's weights is Σ over the frames of dout · features, of which the loss has its own test.
+TEST(ActorCriticTest, GradientOfParametersMatchesDifferences) {
+  for (const AlgorithmKind algorithm : {AlgorithmKind::kVtrace, AlgorithmKind::kPpo}) {
+    TrainingConfig config = ActorCriticConfig(algorithm);
+    config.learner.lambda = 0.9;
+    config.learner.rho_bar = 0.9;
+    config.learner.c_bar = 0.8;
+    const auto made = Make(config);
+    const auto network = std::move(MakeNetwork(ModelSetupOf(config), Env())).value();
+    const SampleBatch b = StochasticBatch(5, 3);
+    std::vector<float> priority(5);
+    ASSERT_TRUE(made->ComputeGradient(b, priority).ok());
+    // The directional derivative of the loss with constant targets: Σ dout · dout/dθ, by
+    // differences of the outputs.
+    std::vector<float> value(made->value().begin(), made->value().end());
+    std::int64_t frames = 0;
+    std::vector<float> rows;
+    for (std::size_t i = 0; i < 5; ++i) {
+      for (std::size_t t = 0; t <= std::size_t(b.length[i]); ++t, ++frames) {
+        const auto row =
+            b.observation.as<float>().subspan((i * (kUnrollSteps + 1) + t) * kInputs, kInputs);
+        rows.insert(rows.end(), row.begin(), row.end());
+      }
+    }
+    const ConstTensor in = ConstTensor::Borrow(std::as_bytes(std::span<const float>(rows)),
+                                               {DType::kF32, {frames, kInputs}});
+    const auto outputs = [&](std::span<const float> at) {
+      const TensorSpec spec = in.spec();
+      const Plan plan = *network->MakePlan({&spec, 1});
+      MutableBuffer workspace = MutableBuffer::Zeros(plan.workspace_bytes);
+      Tensor out(DType::kF32, {frames, kActions + 1});
+      network->Forward({.value = at, .workspace = workspace.bytes()}, {&in, 1}, {&out, 1}, {});
+      return std::vector<float>(out.as<float>().begin(), out.as<float>().end());
+    };
+    const std::vector<float> out = outputs(value);
+    std::vector<float> dout(out.size()), errors(5);
+    const LearnerConfig& l = config.learner;
+    const bool ppo = algorithm == AlgorithmKind::kPpo;
+    PolicyGradientLoss({.batch = 5,
+                        .actions = kActions,
+                        .steps = kUnrollSteps,
+                        .out = out.data(),
+                        .action = b.action.data<std::int32_t>(),
+                        .log_mu = b.state.data<float>(),
+                        .reward = b.reward.data<float>(),
+                        .discount = b.discount.data<float>(),
+                        .length = b.length.data(),
+                        .weight = b.weight.data(),
+                        .gamma = l.gamma,
+                        .lambda = l.lambda,
+                        .rho_bar = l.rho_bar,
+                        .c_bar = l.c_bar,
+                        .value_cost = l.value_cost,
+                        .entropy_cost = l.entropy_cost,
+                        .ratio_clip = ppo ? l.ratio_clip : 0,
+                        .normalize_advantages = ppo},
+                       {dout.data(), errors.data()});
+    for (const ParamSpec& spec : network->params()) {
+      for (std::int64_t k = 0; k < spec.shape.elements(); k += 3) {
+        const auto at = std::size_t(spec.offset + k);
+        const float kept = value[at];
+        value[at] = kept + 1e-2F;
+        const std::vector<float> above = outputs(value);
+        value[at] = kept - 1e-2F;
+        const std::vector<float> below = outputs(value);
+        value[at] = kept;
+        double slope = 0;
+        for (std::size_t i = 0; i < dout.size(); ++i)
+          slope += double(dout[i]) * (double(above[i]) - double(below[i])) / 2e-2;
+        EXPECT_NEAR(made->gradient()[at], slope, 2e-3) << spec.name << "[" << k << "]";
+      }
+    }
+    EXPECT_EQ(priority, errors);
+  }
+}
+
+// Two states with one step each; in each another action is rewarded. Actions are sampled uniformly,
+// so only corrected ratios find the best ones. PPO's policy stays near the one that acted: each
+// ratio stops where it is clipped, the best action's near 1.2 and the others' near 0.8 of 1/4.
+TEST(ActorCriticTest, LearnsBestActionsFromUniformDataUpToTheClip) {
+  for (const AlgorithmKind algorithm : {AlgorithmKind::kVtrace, AlgorithmKind::kPpo}) {
+    TrainingConfig config = ActorCriticConfig(algorithm);
+    config.optimizer.epsilon = 1e-8;
+    config.learner.entropy_cost = 0;
+    const auto made = Make(config);
+    SampleBatch b = StochasticBatch(2 * kActions, 1);
+    std::ranges::fill(b.observation.as<float>(), 0.0F);
+    std::ranges::fill(b.discount.as<float>(), 0.0F);
+    std::ranges::fill(b.weight, 1.0F);
+    std::ranges::fill(b.state.as<float>(), float(std::log(1.0 / kActions)));
+    for (std::size_t i = 0; i < 2 * kActions; ++i) {
+      const std::size_t state = i / kActions, action = i % kActions;
+      b.length[i] = 1;
+      b.observation.as<float>()[i * (kUnrollSteps + 1) * kInputs + state] = 1;
+      b.action.as<std::int32_t>()[i * kUnrollSteps] = std::int32_t(action);
+      b.reward.as<float>()[i * kUnrollSteps] = action == state + 1 ? 1 : 0;
+    }
+    LossReport report;
+    for (int i = 0; i < 1500; ++i) report = UpdateOnce(made.get(), b);
+    if (algorithm == AlgorithmKind::kPpo) {
+      EXPECT_GT(report.entropy, 1);
+      EXPECT_GT(report.clipped, 0.5);
+      EXPECT_NEAR(report.q_mean, 0.35, 0.1);
+    } else {
+      EXPECT_LT(report.entropy, 0.2);
+      EXPECT_EQ(report.clipped, 0);
+      // The value approaches the reward of the policy, which is 1.
+      EXPECT_GT(report.q_mean, 0.7);
+    }
+  }
+}
+
+TEST(ActorCriticTest, RestoredStateContinuesBitForBit) {
+  TrainingConfig config = ActorCriticConfig(AlgorithmKind::kPpo);
+  const auto first = Make(config);
+  for (std::uint64_t i = 0; i < 3; ++i) UpdateOnce(first.get(), StochasticBatch(6, i));
+  const auto read = DecodeSafetensors(EncodeSafetensors(first->State()));
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  config.seed = 77;
+  const auto second = Make(config);
+  UpdateOnce(second.get(), StochasticBatch(4, 50));
+  ASSERT_TRUE(second->SetState(*read).ok());
+  for (std::uint64_t i = 3; i < 8; ++i) {
+    UpdateOnce(first.get(), StochasticBatch(6, i));
+    UpdateOnce(second.get(), StochasticBatch(6, i));
+  }
+  for (std::size_t k = 0; k < first->value().size(); ++k)
+    ASSERT_EQ(first->value()[k], second->value()[k]);
+}
+
+TEST(ActorCriticTest, RejectsBatchWithoutLogProbabilitiesAndNonFiniteOnes) {
+  const auto made = Make(ActorCriticConfig(AlgorithmKind::kVtrace));
+  const std::vector<float> before(made->value().begin(), made->value().end());
+  std::vector<float> priority(4);
+  const auto without = made->Update(UnrollBatch(4, 1), 0, priority);
+  EXPECT_THAT(without.status().message(),
+              HasSubstr("log-probabilities of the actions are missing"));
+  SampleBatch b = StochasticBatch(4, 1);
+  b.state.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(made->Update(b, 0, priority).status().code(), Code::kDataLoss);
+  EXPECT_EQ(before, std::vector<float>(made->value().begin(), made->value().end()));
+}
+
+}  // namespace
+}  // namespace troop
