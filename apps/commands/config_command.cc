@@ -13,10 +13,10 @@
 
 #include "core/storage/read_file.h"
 #include "core/storage/storage.h"
+#include "fleet/config/algorithm_advice.h"
 #include "fleet/config/config.h"
 #include "fleet/config/config_migration.h"
 #include "fleet/config/key_hint.h"
-#include "fleet/config/target_advice.h"
 #include "fleet/launcher/error_line.h"
 #include "fleet/launcher/exit_code.h"
 
@@ -57,7 +57,7 @@ int RunConfig(const ConfigArguments& a) {
     }
     // The defaults are filled in, so the output shows every value that a run would use.
     fmt::print("{}", ToToml(*config));
-    if (const std::string advice = TargetAdvice(*config); !advice.empty())
+    if (const std::string advice = AlgorithmAdvice(*config); !advice.empty())
       fmt::print(stderr, "troop: {}: {}\n", a.check, advice);
     return kExitOk;
   }

@@ -14,9 +14,9 @@
 #include "core/base/failures.h"
 #include "core/config/enum_format.h"
 #include "envs/environment.h"
+#include "fleet/config/algorithm_advice.h"
 #include "fleet/config/config_migration.h"
 #include "fleet/config/role_configs.h"
-#include "fleet/config/target_advice.h"
 #include "fleet/launcher/endpoints.h"
 #include "fleet/roles/service_node.h"
 #include "fleet/run/task_info.h"
@@ -208,7 +208,7 @@ Result<ResourceEstimate> EstimateResources(const Config& config) {
   if (!HasActors(config)) return needs;
   TROOP_ASSIGN_OR_RETURN(
       const auto replay,
-      ReplayOptionsFor(ReplaySetupOf(config), {env.observation, env.action.tensor()}));
+      ReplayOptionsFor(ReplaySetupOf(config), TrajectoryFor(ReplaySetupOf(config), env)));
   needs.replay_bytes = double(PredictReplayBytes(replay)) * double(config.replay.shards);
   needs.replay_bytes_max = ReplayBytesMax(config);
   return needs;
@@ -284,7 +284,7 @@ Status CheckMachine(const Config& config) {
   }
   if (IsSupervised(config)) return failures.status();
   for (const std::string& advice :
-       {PictureAdvice(ModelSetupOf(config), needs.env), TargetAdvice(config)})
+       {PictureAdvice(ModelSetupOf(config), needs.env), AlgorithmAdvice(config)})
     if (!advice.empty()) fmt::print(stderr, "troop: {}\n", advice);
   if (HasActors(config)) failures.Add(CheckReplayMemory(config, needs.replay_bytes));
   failures.Add(CheckDemonstrationMemory(config));

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "fleet/config/target_advice.h"
+#include "fleet/config/algorithm_advice.h"
 #include "tests/core/temp_folder.h"
 
 namespace troop {
@@ -36,7 +36,7 @@ TEST(MachineTest, AdvisesOnTargetsOfActorCritic) {
   EXPECT_EQ(printed(), "");
   config.env.id = "Pendulum-v1";
   config.learner.algorithm = AlgorithmKind::kTd3;
-  EXPECT_EQ(printed(), "troop: " + TargetAdvice(config) + "\n");
+  EXPECT_EQ(printed(), "troop: " + AlgorithmAdvice(config) + "\n");
   config.learner.target_tau = 0.005;
   EXPECT_EQ(printed(), "");
 }
