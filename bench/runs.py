@@ -11,16 +11,18 @@ from harness import ROOT, BenchError, say
 
 # Seeds that were not used to choose settings.
 LEARN = (
-    # case, config, seeds, True if Stable-Baselines3 is the peer
-    ("CartPole-v1", "configs/apex_cartpole.toml", range(1001, 1011), True),
-    ("CartPole-v1, PQN", "configs/pqn_cartpole.toml", range(1001, 1011), True),
-    ("Catch-v0", "configs/apex_catch.toml", range(1001, 1006), False),
-    ("Acrobot-v1", "configs/apex_acrobot.toml", range(1001, 1006), False),
-    ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), False),
-    ("Pendulum-v1", "configs/apex_pendulum.toml", range(1001, 1006), False),
+    # case, config, seeds, algorithm of Stable-Baselines3 that is the peer, if any
+    ("CartPole-v1", "configs/apex_cartpole.toml", range(1001, 1011), "dqn"),
+    ("CartPole-v1, PQN", "configs/pqn_cartpole.toml", range(1001, 1011), "dqn"),
+    ("CartPole-v1, PPO", "configs/ppo_cartpole.toml", range(1001, 1011), "ppo"),
+    ("CartPole-v1, IMPALA", "configs/vtrace_cartpole.toml", range(1001, 1011), "a2c"),
+    ("Catch-v0", "configs/apex_catch.toml", range(1001, 1006), None),
+    ("Acrobot-v1", "configs/apex_acrobot.toml", range(1001, 1006), None),
+    ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), None),
+    ("Pendulum-v1", "configs/apex_pendulum.toml", range(1001, 1006), None),
 )
 # The environment's own threshold (Gymnasium's registry).
-SOLVED = dict.fromkeys(("CartPole-v1", "CartPole-v1, PQN"), 475.0)
+SOLVED = {case: 475.0 for case, *_ in LEARN if case.startswith("CartPole-v1")}
 E2E_CONFIG = "bench/e2e_breakout.toml"
 E2E_STEPS, E2E_QUICK_STEPS = 40_000, 20_000
 PONG_CONFIG, PONG_SEED = "configs/apex_atari.toml", 1001
@@ -97,15 +99,15 @@ def learn(build, quick, machine, only):
     Verified: the median seed of both solved the task."""
     ours, peers = {}, {}
     cases = LEARN[:1] if quick else [row for row in LEARN if not only or row[0] in only]
-    for case, config, seeds, has_peer in cases:
+    for case, config, seeds, peer in cases:
         for seed in seeds[:1] if quick else seeds:
             result = train(build, config, seed)
             add(ours, case, "return", "return", result["final_return_mean"])
             add(ours, case, "wall_s", "s", result["command_s"])
             say(f"learn: {case} seed {seed}: {result['final_return_mean']:.1f} "
                 f"in {result['command_s']:.1f} s")
-            if has_peer and (quick or seed in seeds[:PEER_SEEDS]):
-                lines = peer_lines("learn", "--seed", str(seed))
+            if peer and (quick or seed in seeds[:PEER_SEEDS]):
+                lines = peer_lines("learn", "--seed", str(seed), "--algorithm", peer)
                 harness.collect([{**line, "case": case} for line in lines], peers)
     for sides in (ours, peers):
         add_worst(sides)
