@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -118,7 +119,17 @@ inline std::vector<PolicyCase> PolicyCases() {
     s->algorithm = AlgorithmKind::kTd3;
     s->network.layers = {LinearLayer(20, Activation::kNone), norm, LinearLayer(9)};
   });
+  add("actor_critic", DiscreteEnv(vector, 3), [](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kVtrace;
+    s->network.layers = {LinearLayer(17), LinearLayer(9)};
+  });
   return cases;
+}
+inline PolicyCase PolicyCaseNamed(std::string_view name) {
+  const auto cases = PolicyCases();
+  const auto at = std::ranges::find(cases, name, &PolicyCase::name);
+  EXPECT_NE(at, cases.end()) << name;
+  return *at;
 }
 
 // A network with drawn parameters: its outputs by Troop's modules, and its exported file.
@@ -170,6 +181,13 @@ class PolicyBench {
     const auto numbers = out[0].as<float>();
     if (!env_.action.discrete()) return {numbers.begin(), numbers.end()};
     std::vector<float> q(std::size_t(observations.dim(0) * env_.action.count));
+    if (IsActorCritic(setup_.algorithm)) {
+      // The logits, without the value at the end of each row.
+      const auto actions = std::size_t(env_.action.count);
+      for (std::size_t i = 0; i < q.size(); ++i)
+        q[i] = numbers[i / actions * (actions + 1) + i % actions];
+      return q;
+    }
     ExpectedValues(GetValueHead(setup_), numbers, q);
     return q;
   }

@@ -164,7 +164,7 @@ TEST(PolicySessionTest, InvalidArgumentsChangeNothing) {
 }
 
 TEST(PolicyLoadTest, DescribesObservationAndAction) {
-  const PolicyCase c = PolicyCases().back();
+  const PolicyCase c = PolicyCaseNamed("continuous_layer_norm");
   const LoadedPolicy loaded(PolicyBench(c.setup, c.env).File());
   ASSERT_EQ(loaded.code(), TROOP_POLICY_OK) << loaded.message();
   EXPECT_EQ(troop_policy_abi(), TROOP_POLICY_ABI);
@@ -226,7 +226,7 @@ TEST(PolicyLoadTest, RejectsOtherInterfaceMissingFileAndOtherFiles) {
 
 // Every truncation, and many changed bytes: a result, no crash, and no value that is not finite.
 TEST(PolicyLoadTest, DamagedFilesAreRejectedOrHarmless) {
-  const PolicyCase c = PolicyCases()[7];  // pictures
+  const PolicyCase c = PolicyCaseNamed("stacked_pictures");
   const Buffer whole = PolicyBench(c.setup, c.env).File();
   const auto load = [](std::string_view bytes) {
     const LoadedPolicy loaded(Buffer::Copy(std::as_bytes(std::span(bytes))));
@@ -256,7 +256,7 @@ std::string Changed(const Buffer& file, const std::string& from, const std::stri
 }
 
 TEST(PolicyLoadTest, ImpossibleDescriptionsAreRejected) {
-  const PolicyCase c = PolicyCases()[7];
+  const PolicyCase c = PolicyCaseNamed("stacked_pictures");
   const Buffer whole = PolicyBench(c.setup, c.env).File();
   const auto error = [&](const std::string& from, const std::string& to) {
     const std::string text = Changed(whole, from, to);
