@@ -22,8 +22,8 @@ function(troop_isa header)
 endfunction()
 
 foreach(kernel elementwise/cast elementwise/half_precision elementwise/reduce
-    fused_mlp/fused_network linear/small_batch_linear lstm/lstm_cell optim/optimizer_step
-    transformer/dropout transformer/layer_norm_gelu)
+    fused_mlp/fused_network linear/small_batch_linear optim/optimizer_step recurrent/gru_cell
+    recurrent/lstm_cell transformer/dropout transformer/layer_norm_gelu)
   troop_isa(kernels/${kernel}_impl.h PLAIN AVX2 AVX512)
 endforeach()
 troop_isa(replay/selectors/priority_kernels_impl.h PLAIN AVX2 AVX512)

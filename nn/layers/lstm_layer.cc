@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "kernels/elementwise/cast.h"
-#include "kernels/lstm/lstm_cell.h"
+#include "kernels/recurrent/lstm_cell.h"
 #include "kernels/optim/optimizer_step.h"
 
 namespace troop {

@@ -1,4 +1,4 @@
-// Cells of an LSTM step, one thread per cell; the formulas are in kernels/lstm/lstm_cell.h.
+// Cells of an LSTM step, one thread per cell; the formulas are in kernels/recurrent/lstm_cell.h.
 #include "kernels/cuda/ops/lstm.h"
 
 #include "kernels/cuda/runtime/launch.h"

@@ -2,7 +2,7 @@
 
 #include "core/tensor/dtype.h"
 #include "kernels/cuda/runtime/device.h"
-#include "kernels/lstm/lstm_cell.h"
+#include "kernels/recurrent/lstm_cell.h"
 
 // GPU counterpart of the cells of LstmKernels. The caller computes the products before (gates) and
 // after (ds) with MatMul. Arrays are device memory, f32 except h, which may be bf16 for the next

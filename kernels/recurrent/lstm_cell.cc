@@ -1,5 +1,5 @@
 // Selection of the LSTM kernels for an instruction set.
-#include "kernels/lstm/lstm_cell.h"
+#include "kernels/recurrent/lstm_cell.h"
 
 namespace troop {
 

@@ -1,11 +1,12 @@
 #pragma once
 
-#include "kernels/lstm/lstm_cell.h"
+#include "kernels/recurrent/lstm_cell.h"
 #include "kernels/simd/vec_loops.h"
 #include "kernels/simd/vec_math.h"
 
-// Loops of lstm.h, compiled once per instruction set; see kernels/simd/vec.h. Each row holds four
-// blocks of `hidden` values, one per gate; a loop iteration handles the same cells of all four.
+// Loops of lstm_cell.h, compiled once per instruction set; see kernels/simd/vec.h. Each row holds
+// four blocks of `hidden` values, one per gate; a loop iteration handles the same cells of all
+// four.
 namespace troop {
 namespace {
 
@@ -50,8 +51,8 @@ inline void Backward(const LstmStep& step, const float* c_before, const float* g
     ForEachVec(n, [&](std::int64_t at, auto load, auto store) {
       const Vec one = Set(1), i = load(gates + at), f = load(gates + n + at),
                 g = load(gates + 2 * n + at), o = load(gates + 3 * n + at);
-      // dc/dt of the equations in lstm.h, from the stored activations: σ' = y (1 - y), tanh' = 1 -
-      // y².
+      // dc/dt of the equations in lstm_cell.h, from the stored activations: σ' = y (1 - y), tanh' =
+      // 1 - y².
       const Vec t = Tanh(load(c + at)), d = load(dh + at);
       // The gradient of c: from the next step (dc) and through h.
       const Vec dstate = load(dc + at) + d * o * (one - t * t);

@@ -1,4 +1,4 @@
-#include "kernels/lstm/lstm_cell.h"
+#include "kernels/recurrent/lstm_cell.h"
 
 #include <gtest/gtest.h>
 
