@@ -82,6 +82,7 @@ constexpr Entry MinimalGame(std::string_view id) {
 // Ids of MinAtar as in its Gymnasium registration: v0 has all 6 actions, v1 the minimal set.
 constexpr Entry kEntries[] = {
     Plain<CartPole>("CartPole-v1", &MakeManyCartPoles),
+    Plain<StatelessCartPole>("StatelessCartPole-v1"),
     Plain<Acrobot>("Acrobot-v1"),
     Plain<MountainCar>("MountainCar-v0"),
     Plain<Pendulum>("Pendulum-v1"),

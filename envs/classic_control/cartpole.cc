@@ -48,4 +48,28 @@ StepResult CartPole::Step(std::span<const std::byte> action, std::span<std::byte
   return {.reward = 1, .terminated = Ended(s.x, s.theta), .truncated = ClockEnds()};
 }
 
+StatelessCartPole::StatelessCartPole(std::int64_t max_episode_steps)
+    : inner_(max_episode_steps), spec_(inner_.spec()) {
+  spec_.id = "StatelessCartPole-v1";
+  spec_.observation.shape = {2};
+}
+
+void StatelessCartPole::Observe(std::span<std::byte> observation) const {
+  WriteFloats(std::array{inner_.state()[0], inner_.state()[2]}, observation);
+}
+
+void StatelessCartPole::Reset(std::uint64_t seed, std::span<std::byte> observation) {
+  inner_.set_state(CartPole::Start(seed));
+  Observe(observation);
+}
+
+// The four elements of the inner environment's observation are not used.
+StepResult StatelessCartPole::Step(std::span<const std::byte> action,
+                                   std::span<std::byte> observation) {
+  std::array<std::byte, 4 * sizeof(float)> whole;
+  const StepResult result = inner_.Step(action, whole);
+  Observe(observation);
+  return result;
+}
+
 }  // namespace troop

@@ -50,6 +50,23 @@ class CartPole final : public ClassicControl<4> {
   Picture Render() const override;
 };
 
+// CartPole without both velocities in the observation: cart position (m), pole angle (rad). A
+// policy needs earlier observations to balance the pole (RLlib's StatelessCartPole).
+class StatelessCartPole final : public Environment {
+ public:
+  static constexpr std::int64_t kMaxEpisodeSteps = CartPole::kMaxEpisodeSteps;
+  explicit StatelessCartPole(std::int64_t max_episode_steps = kMaxEpisodeSteps);
+  const EnvSpec& spec() const override { return spec_; }
+  void Reset(std::uint64_t seed, std::span<std::byte> observation) override;
+  StepResult Step(std::span<const std::byte> action, std::span<std::byte> observation) override;
+  Picture Render() const override { return inner_.Render(); }
+
+ private:
+  void Observe(std::span<std::byte> observation) const;
+  CartPole inner_;
+  EnvSpec spec_;
+};
+
 // Sutton 1996: a double pendulum, driven at the elbow, that must swing its tip above the bar.
 // State: two angles, two angular velocities. Observation: cos and sin of both angles, velocities.
 // Actions: torque -1, 0, +1. Reward -1 per step, 0 for the step that reaches the goal.

@@ -148,6 +148,33 @@ TEST(CartPoleTest, FallOnLastAllowedStepTerminatesAndTruncates) {
   EXPECT_TRUE(clock.truncated);
 }
 
+TEST(CartPoleTest, StatelessCartPoleShowsPositionAndAngleOfSameEpisode) {
+  StatelessCartPole env;
+  CartPole whole;
+  ASSERT_EQ(env.spec().observation.shape, Shape{2});
+  std::vector<float> got(2), want(4);
+  const auto bytes = [](std::vector<float>& v) { return std::as_writable_bytes(std::span(v)); };
+  int endings = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    env.Reset(seed, bytes(got));
+    whole.Reset(seed, bytes(want));
+    for (int t = 0;; ++t) {
+      ASSERT_EQ(got, (std::vector<float>{want[0], want[2]})) << seed << ", step " << t;
+      // Leans against the fall for some episodes, so that they last until the step limit.
+      const float action = seed % 2 == 0 ? float(want[2] + want[3] > 0) : float(t % 2);
+      const StepResult result = env.Step(ActionBytes(env, action), bytes(got));
+      const StepResult wanted = whole.Step(ActionBytes(whole, action), bytes(want));
+      ASSERT_EQ(result.reward, wanted.reward);
+      ASSERT_EQ(result.terminated, wanted.terminated);
+      ASSERT_EQ(result.truncated, wanted.truncated);
+      if (!wanted.terminated && !wanted.truncated) continue;
+      endings |= wanted.truncated ? 2 : 1;
+      break;
+    }
+  }
+  EXPECT_EQ(endings, 3);
+}
+
 TEST(CartPoleTest, NeverTruncatesWithoutStepLimit) {
   CartPole env(0);
   for (int t = 0; t < 2000; ++t) {
