@@ -36,6 +36,24 @@ class Arena {
   std::span<std::byte> bytes_;
 };
 
+inline float* TakeFloats(Arena& arena, std::int64_t n) {
+  return reinterpret_cast<float*>(arena.Take(std::size_t(n) * sizeof(float)).data());
+}
+inline std::span<std::int32_t> TakeInts(Arena& arena, std::int64_t n) {
+  const auto bytes = arena.Take(std::size_t(n) * sizeof(std::int32_t));
+  return {reinterpret_cast<std::int32_t*>(bytes.data()), std::size_t(n)};
+}
+
+// Bytes that f takes from an arena.
+template <class F>
+std::size_t BytesTaken(F f) {
+  constexpr std::size_t kPlenty = std::size_t{1} << 62;
+  // Addresses alone: nothing is read or written.
+  Arena arena({reinterpret_cast<std::byte*>(kAlignment), kPlenty});
+  f(arena);
+  return kPlenty - arena.rest().size();
+}
+
 // Type of activations in a network of this precision.
 inline DType ActivationDType(Precision precision) {
   return precision == Precision::kBF16 ? DType::kBF16 : DType::kF32;

@@ -59,15 +59,25 @@ class GradientWatch {
 
 class TensorGroup;
 
+// Time steps of a batch for recurrent layers: its rows are the steps of the first sequence, then
+// those of the second, and so on. Every layer takes its own columns of the states.
+struct Sequences {
+  std::span<const std::int32_t> length;  // [N], at least 1; their sum is the batch's rows
+  std::span<const float> state;          // [N, width]: before the first step of each
+  std::span<float> state_out;            // [N, width]: after its last step; empty: not wanted
+  std::int64_t width = 0;                // of the states of all recurrent layers
+};
+
 // Arguments of a forward or backward pass; small and copied.
 struct StepContext {
-  std::span<const float> value;    // [P]
-  const Packed* packed = nullptr;  // of the same value and module; nullptr: slow path
-  std::span<float> gradient;       // [P], accumulated into; empty: not wanted
-  std::span<std::byte> workspace;  // Plan::workspace_bytes, 64-byte aligned
-  bool accumulate = true;          // false: the gradient is overwritten (except its padding)
-  GradientWatch* watch = nullptr;  // for the whole model; its parts do not get it
-  TensorGroup* tensor = nullptr;   // for a tensor-parallel module: the group of its ranks
+  std::span<const float> value;          // [P]
+  const Packed* packed = nullptr;        // of the same value and module; nullptr: slow path
+  std::span<float> gradient;             // [P], accumulated into; empty: not wanted
+  std::span<std::byte> workspace;        // Plan::workspace_bytes, 64-byte aligned
+  bool accumulate = true;                // false: the gradient is overwritten (except its padding)
+  GradientWatch* watch = nullptr;        // for the whole model; its parts do not get it
+  TensorGroup* tensor = nullptr;         // for a tensor-parallel module: the group of its ranks
+  const Sequences* sequences = nullptr;  // for recurrent layers, which need them in both passes
 };
 
 // Activations that Forward keeps for Backward, at fixed addresses. Plan::cache_bytes, 64-byte

@@ -51,14 +51,17 @@ void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
 }
 
 void VisitKeys(LayerConfig& layer, ConfigVisitor& v) {
-  v.Visit({.name = "type",
-           .doc = "Type of the layer; conv2d layers precede linear ones. layer_norm normalizes the "
-                  "last axis of its input (Ba et al. 2016): give the layer before it activation = "
-                  "\"none\". Other names are layers of an extension (learner.library)."},
-          layer.type, layer.own_type);
   v.Visit(
-      {"units", "linear, and own layers that have units: number of outputs.", Between(1, 1 << 20)},
-      layer.units);
+      {.name = "type",
+       .doc = "Type of the layer; conv2d layers precede linear ones. layer_norm normalizes the "
+              "last axis of its input (Ba et al. 2016): give the layer before it activation = "
+              "\"none\". lstm (Hochreiter & Schmidhuber 1997) and gru (Cho et al. 2014) remember "
+              "earlier steps of the episode, in the networks of vtrace and ppo; they have no "
+              "activation. Other names are layers of an extension (learner.library)."},
+      layer.type, layer.own_type);
+  v.Visit({"units", "linear, lstm, gru, and own layers that have units: number of outputs.",
+           Between(1, 1 << 20)},
+          layer.units);
   v.Visit({"filters", "conv2d: number of output channels.", Between(1, 65536)}, layer.filters);
   v.Visit({"kernel", "conv2d: height and width of the filters in pixels.", Between(1, 1024)},
           layer.kernel);

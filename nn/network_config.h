@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,10 +20,12 @@ enum class LayerType : std::uint8_t {
   kLinear,
   kConv2d,
   kLayerNorm,
+  kLstm,
+  kGru,
   kOwn,  // a layer that an extension registers under another name
 };
 constexpr auto EnumNames(LayerType) {
-  return std::to_array<std::string_view>({"linear", "conv2d", "layer_norm", "own"});
+  return std::to_array<std::string_view>({"linear", "conv2d", "layer_norm", "lstm", "gru", "own"});
 }
 
 // Precision of the arithmetic in large layers.
@@ -35,7 +38,7 @@ constexpr auto EnumNames(NetworkPrecision) {
 struct LayerConfig {
   LayerType type = LayerType::kLinear;
   std::string own_type;      // name of a layer of type kOwn
-  std::int64_t units = 0;    // linear
+  std::int64_t units = 0;    // linear, lstm, gru
   std::int64_t filters = 0;  // conv2d
   std::int64_t kernel = 0;
   std::int64_t stride = 1;
@@ -43,6 +46,19 @@ struct LayerConfig {
   std::vector<EnvOption> options;  // own layers
   bool operator==(const LayerConfig&) const = default;
 };
+
+inline bool IsRecurrent(LayerType type) {
+  return type == LayerType::kLstm || type == LayerType::kGru;
+}
+
+// Columns of a network's recurrent state: h and c of each lstm layer, h of each gru layer.
+inline std::int64_t StateColumns(std::span<const LayerConfig> layers) {
+  std::int64_t columns = 0;
+  for (const LayerConfig& layer : layers) {
+    if (IsRecurrent(layer.type)) columns += (layer.type == LayerType::kLstm ? 2 : 1) * layer.units;
+  }
+  return columns;
+}
 
 // The network of an agent ([network]).
 struct NetworkConfig {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the results of PyTorch's nn.LSTM to tests/fixtures/lstm.
+"""Writes the results of PyTorch's nn.LSTM and nn.GRU to tests/fixtures/lstm.
 
     pip install torch==2.15.0 safetensors==0.8.0
     tools/make_lstm_fixtures.py
@@ -11,6 +11,15 @@
     ids, starts, labels    i32: tokens, begins of sequences, classes
     logits, loss           [B, classes], [1]: mean cross entropy, without dropout
     gradient.NAME          gradient of the loss by the parameter NAME
+
+`unrolls_lstm.safetensors` and `unrolls_gru.safetensors` have a layer with one direction over
+sequences that begin with a state:
+
+    NAME, gradient.NAME    as above
+    x, dout, length        [T, IN], [T, HIDDEN], [B] i32: the sequences of a batch one after another
+    state, state_out       [B, 2 HIDDEN]: h, c before the first and after the last step of each;
+                           of the GRU [B, HIDDEN]
+    out, dx                [T, HIDDEN], [T, IN]: outputs, gradient of Σ out · dout by x
 """
 
 import pathlib
@@ -65,7 +74,32 @@ def make(name, layers):
               FOLDER / f"{name}.safetensors")
 
 
+def make_unrolls(name, kind, parts):
+    torch.manual_seed(33)
+    layer = kind(EMBEDDING, HIDDEN).double()
+    sequences = [torch.randn(length, EMBEDDING).double().requires_grad_() for length in LENGTHS]
+    state = torch.randn(len(LENGTHS), parts * HIDDEN).double()
+    dout = torch.randn(sum(LENGTHS), HIDDEN).double()
+    before = tuple(part[None].contiguous() for part in state.split(HIDDEN, 1))
+    packed, after = layer(pack_sequence(sequences, enforce_sorted=False),
+                          before if parts > 1 else before[0])
+    padded, lengths = pad_packed_sequence(packed)
+    out = torch.cat([padded[:length, i] for i, length in enumerate(lengths)])
+    (out * dout).sum().backward()
+    state_out = torch.cat(after, 2) if parts > 1 else after
+    tensors = {"x": torch.cat(sequences), "dout": dout, "state": state, "out": out,
+               "state_out": state_out[0], "dx": torch.cat([x.grad for x in sequences])}
+    for parameter_name, parameter in layer.named_parameters():
+        tensors[parameter_name] = parameter
+        tensors["gradient." + parameter_name] = parameter.grad
+    tensors = {key: tensor.detach().float().contiguous() for key, tensor in tensors.items()}
+    save_file({**tensors, "length": torch.tensor(LENGTHS).int()},
+              FOLDER / f"unrolls_{name}.safetensors")
+
+
 def main():
+    make_unrolls("lstm", nn.LSTM, 2)
+    make_unrolls("gru", nn.GRU, 1)
     make("one_layer", 1)
     make("two_layers", 2)
 

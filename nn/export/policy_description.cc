@@ -141,6 +141,12 @@ Status AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerCha
   const std::vector<LayerConfig> layers = LayersOf(setup);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string tensors = fmt::format("{}layers.{}", prefix, i);
+    if (IsRecurrent(layers[i].type)) {
+      return FailedPrecondition(
+          "network.layers[{}]: a policy with a recurrent layer can't be exported, because exported "
+          "policies have no recurrent state; evaluate it with troop eval",
+          i);
+    }
     if (layers[i].type != LayerType::kOwn) {
       AppendBuiltIn(layers[i], tensors, chain);
       continue;

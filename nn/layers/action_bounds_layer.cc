@@ -76,7 +76,7 @@ class ActionBounds final : public Module {
 
  private:
   const std::vector<float> low_, high_;
-  std::vector<float> middle_, half_;
+  std::vector<float> middle_, half_;  // [actions]: centre and half width of each interval
 };
 
 }  // namespace

@@ -38,6 +38,21 @@ std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& options);
 inline constexpr float kLayerNormEpsilon = 1e-5f;
 std::unique_ptr<Module> MakeLayerNorm(std::int64_t n, Activation activation = Activation::kNone);
 
+// Recurrent layers over the sequences of StepContext::sequences: [B, in…] → [B, units], the h of
+// each step. Equal to PyTorch's nn.LSTM and nn.GRU with one layer. Parameters: weight_ih [G units,
+// in], weight_hh [G units, units], bias_ih, bias_hh [G units]. The state has columns from
+// `state_column` on. The gradient ends at the state, so backpropagation through time is truncated
+// to the sequences of the batch.
+struct RecurrentOptions {
+  std::int64_t in = 0;
+  std::int64_t units = 0;
+  std::int64_t state_column = 0;
+};
+// LSTM (Hochreiter & Schmidhuber 1997): G = 4 gates, i, f, g, o; 2 units columns: h, then c.
+std::unique_ptr<Module> MakeLstm(const RecurrentOptions& options);
+// GRU (Cho et al. 2014): G = 3 gates, r, z, n; units columns: h.
+std::unique_ptr<Module> MakeGru(const RecurrentOptions& options);
+
 // Standalone activation; keeps the shape. REQUIRES: not kNone.
 std::unique_ptr<Module> MakeActivation(Activation activation);
 

@@ -2,11 +2,10 @@
 #include "nn/layers/lstm_layer.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/elementwise/cast.h"
-#include "kernels/recurrent/lstm_cell.h"
 #include "kernels/optim/optimizer_step.h"
+#include "kernels/recurrent/lstm_cell.h"
 
 namespace troop {
 namespace {
@@ -39,35 +38,6 @@ struct Walk {
 };
 
 }  // namespace
-
-// `first` has room for one entry per token: a batch of one sequence has as many steps.
-TimeSteps TakeTimeSteps(Arena& arena, const TokenSizes& sizes) {
-  return {TakeInts(arena, sizes.sequences), TakeInts(arena, sizes.tokens + 1),
-          TakeInts(arena, sizes.tokens)};
-}
-
-// Sorts the sequences by length, then numbers the rows step by step.
-void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps) {
-  const auto length = [&](std::int32_t s) {
-    return batch.starts[std::size_t(s) + 1] - batch.starts[std::size_t(s)];
-  };
-  std::iota(steps->order.begin(), steps->order.end(), 0);
-  std::ranges::sort(steps->order, [&](std::int32_t a, std::int32_t b) {
-    return length(a) != length(b) ? length(a) > length(b) : a < b;
-  });
-  steps->steps = length(steps->order[0]);
-  std::size_t running = steps->order.size();
-  std::int32_t row = 0;
-  for (std::int32_t t = 0; t < steps->steps; ++t) {
-    while (length(steps->order[running - 1]) <= t) --running;
-    steps->first[std::size_t(t)] = row;
-    for (std::size_t r = 0; r < running; ++r) {
-      const std::int32_t first = batch.starts[std::size_t(steps->order[r])];
-      steps->row[std::size_t(first) + std::size_t(t)] = row++;
-    }
-  }
-  steps->first[std::size_t(steps->steps)] = row;
-}
 
 // Element t * width + i of a sequence has the same factor as in batch order.
 void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, const DropRowsArgs& args) {

@@ -3,31 +3,13 @@
 #include <span>
 #include <string>
 
+#include "nn/layers/time_steps.h"
 #include "nn/transformer/transformer_parts.h"
 
 // Parts of an LSTM classifier. They are immutable: several threads may use one part at the same
 // time, each with separate memory.
 namespace troop {
 
-// The tokens of a packed batch in time-major order (PyTorch's PackedSequence): the first tokens of
-// all sequences, then the second tokens, and so on. Step t contains the sequences with more than t
-// tokens, the longest first. So each step needs only one matrix product, and the sequences that two
-// adjacent steps have in common are the first rows of both, in either direction of time.
-struct TimeSteps {
-  std::span<std::int32_t> order;  // [B]: the sequences, longest first; ties in batch order
-  std::span<std::int32_t> first;  // [T + 1]: row at which step t < `steps` begins; first[steps] = T
-  std::span<std::int32_t> row;    // [T]: row of each token of the batch
-  std::int64_t steps = 0;         // of the longest sequence
-
-  std::int64_t begin(std::int64_t t) const { return first[std::size_t(t)]; }
-  std::int64_t rows(std::int64_t t) const { return begin(t + 1) - begin(t); }
-  std::int64_t tokens() const { return std::int64_t(row.size()); }
-  std::int64_t sequences() const { return std::int64_t(order.size()); }
-};
-// Takes memory from the arena for the time steps of a batch of these sizes.
-TimeSteps TakeTimeSteps(Arena& arena, const TokenSizes& sizes);
-// Fills that memory with the order of `batch`. O(T + B log B).
-void FillTimeSteps(const TokenBatch& batch, TimeSteps* steps);
 // Applies dropout to the rows of all tokens, in the order of `steps`. Elements are counted from
 // each sequence's first token, as in batch order.
 void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, const DropRowsArgs& args);

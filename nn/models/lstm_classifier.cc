@@ -63,7 +63,7 @@ class LstmClassifier final : public Module {
     Kept kept = TakeKept(keeper, SizesOf(batch), !cache.empty());
     const Params params = ParamsOf(context);
     // 1. Order the tokens by time steps and look up their embeddings.
-    FillTimeSteps(batch, &kept.steps);
+    FillTimeSteps(batch.starts, &kept.steps);
     for (std::size_t i = 0; i < batch.ids.size(); ++i)
       kept.ids[std::size_t(kept.steps.row[i])] = batch.ids[i];
     GatherRows(kept.ids, config_.embedding, params.value + words_, false, kept.embedded);
@@ -147,7 +147,7 @@ class LstmClassifier final : public Module {
   // buffers.
   Kept TakeKept(Arena& arena, const TokenSizes& sizes, bool trains) const {
     Kept kept;
-    kept.steps = TakeTimeSteps(arena, sizes);
+    kept.steps = TakeTimeSteps(arena, sizes.tokens, sizes.sequences);
     kept.ids = TakeInts(arena, sizes.tokens);
     kept.embedded = TakeFloats(arena, sizes.tokens * config_.embedding);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {

@@ -43,10 +43,11 @@ Result<std::unique_ptr<Module>> MakeLayerOfExtension(const LayerConfig& layer,
   return std::move(own.module);
 }
 
-// Creates one layer of a list and updates the shape.
-Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, const std::string& name,
-                                          const std::string& library, Shape* shape) {
-  if (layer.type == LayerType::kOwn) return MakeLayerOfExtension(layer, name, library, shape);
+// Creates layer i of a list and updates the shape.
+Result<std::unique_ptr<Module>> MakeLayer(const LayerRange& range, std::size_t i, Shape* shape) {
+  const LayerConfig& layer = range.layers[i];
+  const std::string name = fmt::format("{}[{}]", range.key, i);
+  if (layer.type == LayerType::kOwn) return MakeLayerOfExtension(layer, name, range.library, shape);
   if (layer.type == LayerType::kConv2d) return MakeConv2dLayer(layer, name, shape);
   if (layer.type == LayerType::kLayerNorm) {
     if (shape->rank() == 0)
@@ -56,6 +57,17 @@ Result<std::unique_ptr<Module>> MakeLayer(const LayerConfig& layer, const std::s
   if (layer.units <= 0) return InvalidArgument("{}.units = {}: must be above 0", name, layer.units);
   const std::int64_t in = shape->elements();
   *shape = {layer.units};
+  if (IsRecurrent(layer.type)) {
+    if (!range.recurrent)
+      return InvalidArgument(
+          "{}: lstm and gru layers are supported by learner.algorithm = \"vtrace\" and \"ppo\" "
+          "only; use "
+          "env.frame_stack, or change the algorithm",
+          name);
+    // Each layer has the columns of the state that follow those of the layers before it.
+    const RecurrentOptions options{in, layer.units, StateColumns(std::span(range.layers).first(i))};
+    return layer.type == LayerType::kLstm ? MakeLstm(options) : MakeGru(options);
+  }
   return MakeLinear(in, layer.units, layer.activation);
 }
 
@@ -147,8 +159,7 @@ Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
 // Layers are named by their index in the list, not in the range.
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts) {
   for (std::size_t i = range.begin; i < range.end; ++i) {
-    const std::string name = fmt::format("{}[{}]", range.key, i);
-    TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(range.layers[i], name, range.library, shape));
+    TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(range, i, shape));
     parts->push_back({fmt::format("layers.{}", i), std::move(layer)});
   }
   return Status::Ok();

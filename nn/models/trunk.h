@@ -40,7 +40,8 @@ struct LayerRange {
   std::string_view key;
   const std::vector<LayerConfig>& layers;
   std::size_t begin = 0, end = 0;
-  std::string library;  // learner.library, for own layers
+  std::string library;     // learner.library, for own layers
+  bool recurrent = false;  // lstm and gru layers are supported
 };
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts);
 

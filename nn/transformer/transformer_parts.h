@@ -38,16 +38,6 @@ TokenBatch TokenBatchOf(std::span<const ConstTensor> in, const TokenBounds& boun
 // Zeroes the gradients of `params`, but not the padding between them.
 void ClearGradient(std::span<const ParamSpec> params, std::span<float> gradient);
 
-// Bytes that f takes from an arena.
-template <class F>
-std::size_t BytesTaken(F f) {
-  constexpr std::size_t kPlenty = std::size_t{1} << 62;
-  // Addresses alone: nothing is read or written.
-  Arena arena({reinterpret_cast<std::byte*>(kAlignment), kPlenty});
-  f(arena);
-  return kPlenty - arena.rest().size();
-}
-
 // Assigns consecutive offsets to parameters.
 class ParamLayout {
  public:
@@ -175,14 +165,6 @@ struct NormPart {
   // Computes dx and accumulates the gradients of gamma and beta. kept: that of Forward.
   void Backward(const Params& params, const Kept& kept, const BackwardArgs& args) const;
 };
-
-inline float* TakeFloats(Arena& arena, std::int64_t n) {
-  return reinterpret_cast<float*>(arena.Take(std::size_t(n) * sizeof(float)).data());
-}
-inline std::span<std::int32_t> TakeInts(Arena& arena, std::int64_t n) {
-  const auto bytes = arena.Take(std::size_t(n) * sizeof(std::int32_t));
-  return {reinterpret_cast<std::int32_t*>(bytes.data()), std::size_t(n)};
-}
 
 // Tokens whose layer outputs are requested, increasing; nullopt: all. A reader of few outputs of
 // the last layer saves computing the others: they are only keys and values there.

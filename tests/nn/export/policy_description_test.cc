@@ -51,6 +51,17 @@ TEST(PolicyDescriptionTest, DescribesLayersInOrder) {
   }
 }
 
+TEST(PolicyDescriptionTest, RecurrentPolicyIsRefused) {
+  ModelSetup setup;
+  setup.algorithm = AlgorithmKind::kPpo;
+  setup.network.layers = {LinearLayer(4), {.type = LayerType::kGru, .units = 4}};
+  const auto policy = DescribePolicy(setup, DiscreteEnv({DType::kF32, {4}}, 2));
+  EXPECT_EQ(policy.status().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(
+      policy.status().message(),
+      testing::HasSubstr("network.layers[1]: a policy with a recurrent layer can't be exported"));
+}
+
 TEST(PolicyDescriptionTest, InvalidNetworkIsNamed) {
   ModelSetup setup;
   setup.network.layers = {LinearLayer(0)};
