@@ -69,13 +69,15 @@ Status ActorNode::Build() {
   const TrajectorySpec trajectory = Trajectory();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     state_[i].global = first + i;
-    builders_.emplace_back(TrajectoryBuilder::Options{.spec = trajectory,
-                                                      .n_step = int(config_.actor.n_step),
-                                                      .unroll = int(config_.actor.unroll_length),
-                                                      .gamma = config_.gamma,
-                                                      .reward_clip = config_.env.reward_clip,
-                                                      .copies = int(config_.actor.insert_copies)},
-                           incarnation << 32 | state_[i].global);
+    builders_.emplace_back(
+        TrajectoryBuilder::Options{.spec = trajectory,
+                                   .n_step = int(config_.actor.n_step),
+                                   .unroll = int(config_.actor.unroll_length),
+                                   .gamma = config_.gamma,
+                                   .reward_clip = config_.env.reward_clip,
+                                   .copies = int(config_.actor.insert_copies),
+                                   .state_columns = StateColumns(config_.model.network.layers)},
+        incarnation << 32 | state_[i].global);
   }
   keys_.resize(state_.size());
   const std::int64_t index = member_->options().index;
@@ -133,7 +135,8 @@ TrajectorySpec ActorNode::Trajectory() const {
   TrajectorySpec spec{.observation = runner_->spec().observation,
                       .action = runner_->spec().action.tensor()};
   if (IsActorCritic(config_.model.algorithm))
-    spec.state = TensorSpec{DType::kF32, {config_.actor.unroll_length}};
+    spec.state = TensorSpec{
+        DType::kF32, {StateColumns(config_.model.network.layers) + config_.actor.unroll_length}};
   return spec;
 }
 
@@ -376,6 +379,14 @@ void ActorNode::ReportEpsilon() {
   metrics_.Ratio("actor/epsilon", sum / double(keys_.size()), double(keys_.size()));
 }
 
+// The recurrent state before the step of environment i; empty without one. Valid until the policy
+// acts again, so the builder copies it.
+std::span<const float> ActorNode::StateOf(const PolicyOutput& output, std::size_t i) {
+  if (output.state.empty()) return {};
+  const auto columns = std::size_t(output.state.dim(1));
+  return output.state.as<float>().subspan(i * columns, columns);
+}
+
 // log μ of the taken action; 0 for algorithms that do not use it.
 float ActorNode::LogMu(std::size_t i) const {
   if (!IsActorCritic(config_.model.algorithm)) return 0;
@@ -411,7 +422,8 @@ void ActorNode::Record() {
           .truncated = one.truncated,
           .final_observation = runner_->final_observation(i),
           .policy_version = output.version,
-          .log_mu = LogMu(i)};
+          .log_mu = LogMu(i),
+          .state = StateOf(output, i)};
       builders_[i].Append(step);
       if (recorder_) recorder_->Append(i, step);
       ++steps_;

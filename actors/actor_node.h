@@ -77,6 +77,8 @@ class ActorNode final : public Node {
   void BeginRecordings();
   void ReportEpsilon();
   void Record();
+  // Extras of a step that only some algorithms insert.
+  static std::span<const float> StateOf(const PolicyOutput& output, std::size_t i);
   float LogMu(std::size_t i) const;
   void RecordRewards();
   bool Push();

@@ -113,9 +113,13 @@ namespace {
 // Synchronous: Submit computes the output, Poll returns it.
 class LocalPolicy final : public Policy {
  public:
-  LocalPolicy(std::unique_ptr<Module> module, const ValueHead& form, bool actor_critic,
-              std::uint64_t seed, Precision precision)
-      : module_(std::move(module)), form_(form), actor_critic_(actor_critic), seed_(seed) {
+  LocalPolicy(std::unique_ptr<Module> module, const ModelSetup& setup, std::uint64_t seed,
+              Precision precision)
+      : module_(std::move(module)),
+        form_(GetValueHead(setup)),
+        actor_critic_(IsActorCritic(setup.algorithm)),
+        columns_(StateColumns(setup.network.layers)),
+        seed_(seed) {
     value_.resize(std::size_t(ParameterCount(*module_)));
     packed_ = module_->MakePacked(precision);
   }
@@ -130,13 +134,22 @@ class LocalPolicy final : public Policy {
     q_taken_ = Tensor(DType::kF32, {observation.shape[0]});
     q_max_ = Tensor(DType::kF32, {observation.shape[0]});
     action_ = Tensor(DType::kI32, {observation.shape[0]});
+    if (columns_ > 0) {
+      state_ = Tensor(DType::kF32, {size, columns_});
+      next_state_ = Tensor(DType::kF32, {size, columns_});
+      one_step_.assign(std::size_t(size), 1);
+    }
     return Status::Ok();
   }
 
   void Submit(ConstTensor observation, std::span<const ExploreKey> keys) override {
-    const StepContext context{
-        .value = value_, .packed = packed_.get(), .gradient = {}, .workspace = workspace_.bytes()};
     const auto rows = std::int64_t(keys.size());
+    const Sequences sequences = NextStep(keys);
+    const StepContext context{.value = value_,
+                              .packed = packed_.get(),
+                              .gradient = {},
+                              .workspace = workspace_.bytes(),
+                              .sequences = columns_ > 0 ? &sequences : nullptr};
     const Tensor q = q_.Rows(0, rows), out = out_.Rows(0, rows);
     module_->Forward(context, {&observation, 1}, {&out, 1}, {});
     // Value distributions: q is their expectation.
@@ -144,6 +157,7 @@ class LocalPolicy final : public Policy {
     const auto choose = actor_critic_ ? SampleActions : ChooseActions;
     choose(seed_, keys, q, {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
     output_ = {action_.Rows(0, rows), q, q_taken_.Rows(0, rows), q_max_.Rows(0, rows), version_};
+    if (columns_ > 0) output_.state = state_.Rows(0, rows);
     ready_ = true;
   }
 
@@ -158,15 +172,31 @@ class LocalPolicy final : public Policy {
   }
 
  private:
+  // The states after the call before become those before this one; an episode begins with zeros.
+  Sequences NextStep(std::span<const ExploreKey> keys) {
+    if (columns_ == 0) return {};
+    // Row i is the same environment in each call.
+    std::swap(state_, next_state_);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i].step == 0) std::ranges::fill(state_.Rows(std::int64_t(i), 1).as<float>(), 0.0f);
+    }
+    const auto rows = std::int64_t(keys.size());
+    return {std::span(one_step_).first(keys.size()), state_.Rows(0, rows).as<float>(),
+            next_state_.Rows(0, rows).as<float>(), columns_};
+  }
+
   const std::unique_ptr<Module> module_;
   const ValueHead form_;
   const bool actor_critic_;
+  const std::int64_t columns_;  // of the recurrent state; 0: none
   const std::uint64_t seed_;
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;
   MutableBuffer workspace_;
   Tensor out_;  // [N, A K], the network's output
   Tensor q_, q_taken_, q_max_, action_;
+  Tensor state_, next_state_;           // [N, columns]
+  std::vector<std::int32_t> one_step_;  // [N]: the length of each row's sequence
   PolicyOutput output_;
   std::uint64_t version_ = 0;
   bool ready_ = false;
@@ -185,8 +215,7 @@ Result<std::unique_ptr<Policy>> MakeLocalPolicy(const ActingConfig& config, cons
   const Precision precision = config.model.network.precision == NetworkPrecision::kBf16
                                   ? Precision::kBF16
                                   : Precision::kF32;
-  auto policy = std::make_unique<LocalPolicy>(std::move(module), GetValueHead(config.model),
-                                              IsActorCritic(config.model.algorithm),
+  auto policy = std::make_unique<LocalPolicy>(std::move(module), config.model,
                                               std::uint64_t(config.seed), precision);
   const TensorSpec input = NetworkInput(config.model, env);
   TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));

@@ -32,6 +32,7 @@ struct PolicyOutput {
   ConstTensor q_taken;        // [N] f32: q(s, action); actor-critic: V(s)
   ConstTensor q_max;          // [N] f32: max_a q(s, a); continuous: q(s, μ(s)); actor-critic: V(s)
   std::uint64_t version = 0;  // of the weights used
+  ConstTensor state = {};     // [N, S] f32: recurrent state before the step; empty without one
 };
 
 // K, the columns of PolicyOutput::q.
@@ -45,7 +46,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
   // Starts the choice of actions. observation: [N, ...NetworkInput]; keys: [N]; N is at most the
-  // size it was made for. REQUIRES: the previous output was polled.
+  // size it was made for. A recurrent policy continues each row from the state after the call
+  // before, and from zeros where key.step is 0. REQUIRES: the previous output was polled.
   virtual void Submit(ConstTensor observation, std::span<const ExploreKey> keys) = 0;
   // The output, once; nullptr: not ready. Valid until the next Submit.
   virtual const PolicyOutput* Poll() = 0;

@@ -33,6 +33,12 @@ void TrajectoryBuilder::Append(const Step& step) {
     EmitFirst(step.q_max);
   }
   AppendFrame(step, false);
+  // The first step of an unroll; the learner computes the states of the others.
+  if (pending_.empty() && options_.state_columns > 0) {
+    TROOP_CHECK(step.state.size() == std::size_t(options_.state_columns), "a state of {} columns",
+                step.state.size());
+    state_.assign(step.state.begin(), step.state.end());
+  }
   pending_.push_back({next_frame_ - 1, step.q_taken, step.q_max, float(step.reward * reward_scale_),
                       step.policy_version, step.log_mu});
   // The end of an episode completes all pending items, with fewer than n steps.
@@ -89,9 +95,11 @@ void TrajectoryBuilder::EmitUnroll(double bootstrap) {
   }
   Buffer state;
   if (options_.spec.state) {
-    std::vector<float> log_mu(std::size_t(options_.spec.state->shape.elements()));
+    std::vector<float> values(std::size_t(options_.spec.state->shape.elements()));
+    std::ranges::copy(state_, values.begin());
+    float* const log_mu = values.data() + state_.size();
     for (std::size_t t = 0; t < pending_.size(); ++t) log_mu[t] = pending_[t].log_mu;
-    state = Buffer::Copy(std::as_bytes(std::span<const float>(log_mu)));
+    state = Buffer::Copy(std::as_bytes(std::span<const float>(values)));
   }
   items_.insert(items_.end(), std::size_t(options_.copies),
                 {.stream = stream_,

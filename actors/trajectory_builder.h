@@ -29,6 +29,8 @@ class TrajectoryBuilder {
     // The learner's bound; only for priorities: frames keep the raw reward.
     double reward_clip = 0;
     int copies = 1;  // of each item
+    // Columns of the recurrent state, which precede the log-probabilities in an item's state.
+    std::int64_t state_columns = 0;
   };
   struct Step {
     std::span<const std::byte> observation;  // that the action was chosen from
@@ -39,6 +41,7 @@ class TrajectoryBuilder {
     std::span<const std::byte> final_observation;  // if terminated or truncated
     std::uint64_t policy_version = 0;
     float log_mu = 0;  // log μ(a|s), for items with log-probabilities (spec.state)
+    std::span<const float> state = {};  // recurrent state before the step, [state_columns]
   };
   TrajectoryBuilder(const Options& options, StreamId stream);
 
@@ -77,6 +80,7 @@ class TrajectoryBuilder {
   const StreamId stream_;
   double reward_scale_ = 1;
   std::deque<Pending> pending_;  // at most n, or a whole unroll
+  std::vector<float> state_;     // before the first pending step
   bool open_ = false;            // the last frame was acted on, and its episode continues
   std::uint64_t next_frame_ = 0;
   std::uint32_t frames_ = 0;  // since the last Take

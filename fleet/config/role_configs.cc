@@ -47,6 +47,7 @@ ReplaySetup ReplaySetupOf(const Config& config) {
           .n_step = config.actor.n_step,
           .unroll_length = config.actor.unroll_length,
           .log_probabilities = IsActorCritic(config.learner.algorithm),
+          .state_columns = StateColumns(config.network.layers),
           .frame_stack = config.env.frame_stack,
           .batch_size = config.learner.batch_size};
 }

@@ -91,18 +91,23 @@ void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_lin
     out->If(layer.filters == 0, {key}, "a conv2d layer needs filters; add filters = 32");
     out->If(layer.kernel == 0, {key}, "a conv2d layer needs a kernel; add kernel = 3");
     out->If(layer.units != 0, {key}, "a conv2d layer has no units; use filters");
-    out->If(after_linear, {key},
-            "a conv2d layer can't follow a linear layer, whose output is not an image; move it "
-            "before the linear layers");
+    out->If(
+        after_linear, {key},
+        "a conv2d layer can't follow a linear or recurrent layer, whose output is not an image; "
+        "move it before them");
   } else if (layer.type == LayerType::kLayerNorm) {
     out->If(layer.units != 0 || layer.filters != plain.filters || layer.kernel != plain.kernel ||
                 layer.stride != plain.stride,
             {key}, "a layer_norm layer keeps the shape; remove units, filters, kernel and stride");
-  } else if (layer.type == LayerType::kLinear) {
-    out->If(layer.units == 0, {key}, "a linear layer needs units; add units = 64");
+  } else if (layer.type == LayerType::kLinear || IsRecurrent(layer.type)) {
+    const std::string type =
+        fmt::format("{} {}", layer.type == LayerType::kLstm ? "an" : "a", EnumName(layer.type));
+    out->If(layer.units == 0, {key}, "{} layer needs units; add units = 64", type);
     out->If(layer.filters != plain.filters || layer.kernel != plain.kernel ||
                 layer.stride != plain.stride,
-            {key}, "a linear layer has no filters, kernel or stride; remove them");
+            {key}, "{} layer has no filters, kernel or stride; remove them", type);
+    out->If(IsRecurrent(layer.type) && layer.activation != plain.activation, {key},
+            "{} layer has its own activations; remove activation", type);
   }
 }
 
@@ -111,8 +116,8 @@ void CheckLayers(const std::vector<LayerConfig>& layers, const std::string& key,
   bool linear = false;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     CheckLayer(layers[i], fmt::format("{}[{}]", key, i), linear, out);
-    // Everything after the first linear layer is flat.
-    linear |= layers[i].type == LayerType::kLinear;
+    // Everything after the first linear or recurrent layer is flat.
+    linear |= layers[i].type == LayerType::kLinear || IsRecurrent(layers[i].type);
   }
   out->If(layers.size() > 64, {key}, "{} layers, at most 64 are supported; remove some",
           layers.size());
@@ -122,6 +127,13 @@ void CheckLayers(const std::vector<LayerConfig>& layers, const std::string& key,
 void CheckNetwork(const Config& c, Conflicts* out) {
   CheckLayers(c.network.layers, "network.layers", out);
   CheckLayers(c.network.critic_layers, "network.critic_layers", out);
+  out->If(
+      StateColumns(c.network.layers) > 0 && !IsActorCritic(c.learner.algorithm),
+      {"network.layers", "learner.algorithm"},
+      "lstm and gru layers are supported by learner.algorithm = \"vtrace\" and \"ppo\" only; use "
+      "env.frame_stack, or change the algorithm");
+  out->If(StateColumns(c.network.critic_layers) > 0, {"network.critic_layers"},
+          "critics have no recurrent layers; use linear ones");
   // The statistics are stored with the parameters, so weight decay would apply to them.
   out->If(c.network.normalize_observations && c.optimizer.weight_decay > 0,
           {"network.normalize_observations", "optimizer.weight_decay"},
@@ -213,6 +225,10 @@ void CheckInference(const Config& c, Conflicts* out) {
           "{} is less than actor.envs = {}, the number of observations per request of an actor; "
           "raise it to {}",
           c.inference.max_batch_size, c.actor.envs, c.actor.envs);
+  out->If(
+      InferenceServersOf(c) > 0 && StateColumns(c.network.layers) > 0,
+      {"actor.inference", "network.layers"},
+      "inference servers keep no recurrent states, which lstm and gru layers have; set \"local\"");
   const bool on_cpu = HasPolicyNetwork(c.learner.algorithm) || IsActorCritic(c.learner.algorithm);
   out->If(c.inference.device == DeviceChoice::kCuda && on_cpu,
           {"inference.device", "learner.algorithm"},

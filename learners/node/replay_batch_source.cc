@@ -96,6 +96,7 @@ ReplaySetup ReplayBatchSource::Setup() const {
           .n_step = config_.n_step,
           .unroll_length = config_.unroll_length,
           .log_probabilities = IsActorCritic(config_.learner.algorithm),
+          .state_columns = StateColumns(config_.network.layers),
           .frame_stack = config_.frame_stack,
           .batch_size = config_.learner.batch_size - DemonstrationRows(config_.learner)};
 }

@@ -1,8 +1,10 @@
 // Implements V-trace and PPO updates on the CPU.
 #include "learners/rl/actor_critic.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/loss/policy_gradient_loss.h"
 #include "learners/rl/unroll_algorithm.h"
@@ -22,13 +24,15 @@ class ActorCritic final : public UnrollAlgorithm {
  private:
   Status CheckBatch(const SampleBatch& batch) const override;
   LossReport ComputeLoss(const SampleBatch& batch, const Outputs& outputs) override;
+
+  std::vector<float> log_mu_;  // [B, S]
 };
 
 // An item without a state was inserted by actors of another algorithm.
 Status ActorCritic::CheckBatch(const SampleBatch& batch) const {
-  const TensorSpec want{DType::kF32, {batch.size(), batch.reward.dim(1)}};
+  const TensorSpec want{DType::kF32, {batch.size(), state_columns() + batch.reward.dim(1)}};
   if (!batch.state.empty() && batch.state.spec() == want) return Status::Ok();
-  return InvalidArgument("the log-probabilities of the actions are {}, not {}",
+  return InvalidArgument("the states and log-probabilities of the actions are {}, not {}",
                          batch.state.empty() ? "missing" : batch.state.spec().ToString(),
                          want.ToString());
 }
@@ -37,13 +41,20 @@ Status ActorCritic::CheckBatch(const SampleBatch& batch) const {
 LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& outputs) {
   const LearnerConfig& l = config().learner;
   const bool ppo = l.algorithm == AlgorithmKind::kPpo;
+  // The log-probabilities follow the recurrent states in the rows of batch.state; the loss takes
+  // them without gaps.
+  const auto steps = std::size_t(batch.reward.dim(1)), columns = std::size_t(state_columns());
+  log_mu_.resize(std::size_t(batch.size()) * steps);
+  for (std::size_t i = 0; i < std::size_t(batch.size()); ++i)
+    std::ranges::copy(batch.state.as<float>().subspan(i * (columns + steps) + columns, steps),
+                      log_mu_.begin() + std::ptrdiff_t(i * steps));
   const PolicyGradientSummary loss =
       PolicyGradientLoss({.batch = batch.size(),
                           .actions = env().action.count,
                           .steps = batch.reward.dim(1),
                           .out = outputs.out,
                           .action = batch.action.data<std::int32_t>(),
-                          .log_mu = batch.state.data<float>(),
+                          .log_mu = log_mu_.data(),
                           .reward = batch.reward.data<float>(),
                           .discount = batch.discount.data<float>(),
                           .length = batch.length.data(),

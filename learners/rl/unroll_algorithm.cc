@@ -17,7 +17,8 @@ UnrollAlgorithm::UnrollAlgorithm(const TrainingConfig& config, const EnvSpec& en
       config_(config),
       env_(env),
       columns_(columns),
-      frames_(env, config.frame_stack) {}
+      frames_(env, config.frame_stack),
+      state_columns_(StateColumns(config.network.layers)) {}
 
 // The number of frames differs between batches; buffers only grow.
 Status UnrollAlgorithm::PrepareBuffers(std::int64_t unrolls) {
@@ -34,6 +35,22 @@ Status UnrollAlgorithm::PrepareBuffers(std::int64_t unrolls) {
   return Status::Ok();
 }
 
+// Each unroll is a sequence, which begins with the state that its actor had. REQUIRES: CheckBatch.
+void UnrollAlgorithm::PrepareSequences(const SampleBatch& batch) {
+  if (state_columns_ == 0) return;
+  const auto unrolls = std::size_t(batch.size()), columns = std::size_t(state_columns_);
+  const std::size_t width = std::size_t(batch.state.dim(1));
+  lengths_.resize(unrolls);
+  state_.resize(unrolls * columns);
+  for (std::size_t i = 0; i < unrolls; ++i) {
+    lengths_[i] = batch.length[i] + 1;  // and the frame to bootstrap from
+    std::ranges::copy(batch.state.as<float>().subspan(i * width, columns),
+                      state_.begin() + std::ptrdiff_t(i * columns));
+  }
+  // The states after the last steps are not needed: the next unroll has its own.
+  sequences_ = {lengths_, state_, {}, state_columns_};
+}
+
 // Uses the activations that the forward pass has kept.
 void UnrollAlgorithm::Backward(GradientWatch* watch) {
   const std::span<float> gradient = trained().gradient();
@@ -42,7 +59,8 @@ void UnrollAlgorithm::Backward(GradientWatch* watch) {
                             .gradient = gradient,
                             .workspace = workspace_.bytes(),
                             .accumulate = false,  // overwrite; the padding stays 0 from the start
-                            .watch = watch};
+                            .watch = watch,
+                            .sequences = state_columns_ > 0 ? &sequences_ : nullptr};
   const ConstTensor in = frames_.rows(), dout(dout_.Rows(0, frames_.size()));
   // Empty: no gradient with respect to the observations.
   const Tensor din;
@@ -59,8 +77,12 @@ Result<LossReport> UnrollAlgorithm::ComputeGradient(const SampleBatch& batch,
   TROOP_RETURN_IF_ERROR(CheckBatch(batch));
   frames_.Fill(batch);
   TROOP_RETURN_IF_ERROR(PrepareBuffers(batch.size()));
+  PrepareSequences(batch);
   // The activations are kept for backward.
-  const StepContext context{trained().value(), trained().packed_value(), {}, workspace_.bytes()};
+  const StepContext context{.value = trained().value(),
+                            .packed = trained().packed_value(),
+                            .workspace = workspace_.bytes(),
+                            .sequences = state_columns_ > 0 ? &sequences_ : nullptr};
   const ConstTensor in = frames_.rows();
   const Tensor out = out_.Rows(0, frames_.size());
   network().Forward(context, {&in, 1}, {&out, 1}, cache_.bytes());

@@ -29,6 +29,8 @@ class UnrollAlgorithm : public TrainedAlgorithm {
   // env: observation as the network's input. columns: K. `trained` refers to `network`.
   UnrollAlgorithm(const TrainingConfig& config, const EnvSpec& env, std::int64_t columns,
                   std::unique_ptr<Module> network, std::unique_ptr<TrainState> trained);
+  // Columns of the recurrent state, with which the state of an item begins; 0: none.
+  std::int64_t state_columns() const { return state_columns_; }
   // Further checks of a batch that CheckUnrolls accepts.
   virtual Status CheckBatch(const SampleBatch&) const { return Status::Ok(); }
   // Computes loss, gradient and priorities. The norm and the rows of the report are set later.
@@ -38,6 +40,7 @@ class UnrollAlgorithm : public TrainedAlgorithm {
 
  private:
   Status PrepareBuffers(std::int64_t unrolls);
+  void PrepareSequences(const SampleBatch& batch);
   void Backward(GradientWatch* watch);
 
   const TrainingConfig config_;
@@ -47,6 +50,11 @@ class UnrollAlgorithm : public TrainedAlgorithm {
   Tensor out_, dout_;    // [F_max, K]
   MutableBuffer cache_, workspace_;
   std::vector<float> priority_;  // [B]
+  const std::int64_t state_columns_;
+  // Sequences of a batch, for recurrent layers.
+  std::vector<std::int32_t> lengths_;  // [B]: frames of each unroll
+  std::vector<float> state_;           // [B, state_columns]
+  Sequences sequences_;
 };
 
 }  // namespace troop

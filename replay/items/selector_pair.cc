@@ -27,6 +27,7 @@ SelectorPair::SelectorPair(std::unique_ptr<Selector> sampler, std::unique_ptr<Se
                             kind == Selector::Kind::kLowest || kind == Selector::Kind::kHighest;
 }
 
+// Both selectors contain the same slots at all times.
 void SelectorPair::Add(std::span<const Slot> slot, std::span<const float> priority) {
   sampler_->Add(slot, priority);
   remover_->Add(slot, priority);

@@ -6,6 +6,7 @@
 namespace troop {
 namespace {
 
+// A node is the parent of 16 consecutive keys.
 void Greatest(const std::uint32_t* key, const std::uint32_t* node, std::size_t n,
               std::uint32_t* parent) {
   for (std::size_t i = 0; i < n; ++i) {

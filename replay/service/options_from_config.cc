@@ -57,7 +57,8 @@ Codec CodecFor(FrameCompression compression, const TensorSpec& observation) {
 
 TrajectorySpec TrajectoryFor(const ReplaySetup& setup, const EnvSpec& env) {
   TrajectorySpec spec{.observation = env.observation, .action = env.action.tensor()};
-  if (setup.log_probabilities) spec.state = TensorSpec{DType::kF32, {setup.unroll_length}};
+  if (setup.log_probabilities)
+    spec.state = TensorSpec{DType::kF32, {setup.state_columns + setup.unroll_length}};
   return spec;
 }
 

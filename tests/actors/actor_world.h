@@ -76,15 +76,16 @@ class ActorWorld {
     coordinator_.AddPeer(Role::kInference, "inproc://inference", 1);
   }
 
-  // The network's outputs for observations [n, ...], with the published weights.
-  Tensor Forward(const ConstTensor& observation) const {
+  // The network's outputs for observations [n, ...], with the published weights. A recurrent
+  // network needs sequences.
+  Tensor Forward(const ConstTensor& observation, const Sequences* sequences = nullptr) const {
     const auto network = *MakeNetwork(config_.model, spec_);
     const TensorSpec in = observation.spec();
     const Plan plan = *network->MakePlan({&in, 1});
     Tensor out(DType::kF32, plan.out[0].shape);
     MutableBuffer workspace(plan.workspace_bytes);
-    network->Forward({.value = weights_, .workspace = workspace.bytes()}, {&observation, 1},
-                     {&out, 1}, {});
+    network->Forward({.value = weights_, .workspace = workspace.bytes(), .sequences = sequences},
+                     {&observation, 1}, {&out, 1}, {});
     return out;
   }
 
@@ -95,6 +96,7 @@ class ActorWorld {
             .n_step = config_.actor.n_step,
             .unroll_length = config_.actor.unroll_length,
             .log_probabilities = IsActorCritic(config_.model.algorithm),
+            .state_columns = StateColumns(config_.model.network.layers),
             .frame_stack = config_.env.frame_stack};
   }
 

@@ -3,11 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
+#include <vector>
 
 #include "tests/actors/actor_world.h"
 
 namespace troop {
 namespace {
+
+double LogSoftmax(std::span<const float> logits, std::int32_t action) {
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(double(x));
+  return double(logits[std::size_t(action)]) - std::log(sum);
+}
 
 // Actors of vtrace and ppo sample their policy, and insert the log-probabilities of their actions.
 // The test recomputes them from the observations that the replay returns.
@@ -39,11 +47,8 @@ TEST(SampledUnrollsTest, HaveLogProbabilitiesOfThePolicyThatActed) {
             continue;
           }
           const auto logits = out.as<float>().subspan(t * (width + 1), width);
-          double sum = 0;
-          for (const float x : logits) sum += std::exp(double(x));
           const auto action = batch.action.as<std::int32_t>()[at];
-          const double log_pi = double(logits[std::size_t(action)]) - std::log(sum);
-          EXPECT_NEAR(batch.state.as<float>()[at], log_pi, 1e-5);
+          EXPECT_NEAR(batch.state.as<float>()[at], LogSoftmax(logits, action), 1e-5);
           ++actions[action];
           ++steps;
           greedy += logits[std::size_t(action)] == *std::ranges::max_element(logits);
@@ -53,6 +58,50 @@ TEST(SampledUnrollsTest, HaveLogProbabilitiesOfThePolicyThatActed) {
     EXPECT_EQ(actions.size(), 3u);
     EXPECT_LT(greedy, steps * 9 / 10);  // sampled
   }
+}
+
+// A recurrent actor inserts the state before the first step of each unroll: from there on, its
+// policy can be computed without the steps before. Two layers have their own columns.
+TEST(SampledUnrollsTest, HaveRecurrentStateFromWhichThePolicyFollows) {
+  constexpr std::size_t kSteps = 4, kColumns = 2 * 5 + 3;
+  ActingConfig config = Catch();
+  config.model.algorithm = AlgorithmKind::kPpo;
+  config.model.network.layers = {{.type = LayerType::kLstm, .units = 5},
+                                 {.type = LayerType::kLinear, .units = 6},
+                                 {.type = LayerType::kGru, .units = 3}};
+  config.actor.unroll_length = std::int64_t(kSteps);
+  config.replay.min_items = 20;
+  config.replay.sampler = SelectorKind::kUniform;
+  ActorWorld world(config);
+  world.PublishWeights(1);
+  world.GrantUpTo(400);
+  ASSERT_TRUE(world.Rounds(3000));
+  const auto width = std::size_t(world.spec().action.count);
+  int begins = 0, continues = 0;
+  for (const SampleBatch& batch : world.Draw()) {
+    ASSERT_EQ(batch.state.shape(), (Shape{batch.size(), kColumns + kSteps}));
+    for (std::int64_t i = 0; i < batch.size(); ++i) {
+      const auto state =
+          batch.state.as<float>().subspan(std::size_t(i) * (kColumns + kSteps), kColumns + kSteps);
+      const std::vector<std::int32_t> length{std::int32_t(kSteps + 1)};
+      const Sequences sequences{length, state.first(kColumns), {}, kColumns};
+      const Tensor row = batch.observation.Rows(i, 1);
+      const Tensor out =
+          world.Forward(row.Reshape(Shape(row.shape().dims().subspan(1))), &sequences);
+      for (std::size_t t = 0; t < std::size_t(batch.length[std::size_t(i)]); ++t) {
+        const auto action = batch.action.as<std::int32_t>()[std::size_t(i) * kSteps + t];
+        const auto logits = out.as<float>().subspan(t * (width + 1), width);
+        EXPECT_NEAR(state[kColumns + t], LogSoftmax(logits, action), 1e-5);
+      }
+      // An episode begins with zeros; Catch shows the ball in the first row there.
+      const bool zero = std::ranges::all_of(state.first(kColumns), [](float x) { return x == 0; });
+      const auto first_row = row.as<float>().first(5);
+      EXPECT_EQ(zero, std::ranges::any_of(first_row, [](float x) { return x != 0; }));
+      ++(zero ? begins : continues);
+    }
+  }
+  EXPECT_GT(begins, 0);
+  EXPECT_GT(continues, 0);
 }
 
 }  // namespace

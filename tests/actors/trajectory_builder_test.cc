@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -351,6 +352,35 @@ TEST(TrajectoryBuilderTest, UnrollsHaveLogProbabilitiesOfTheirSteps) {
     std::vector<float> state(4);
     std::memcpy(state.data(), items[i].state.data(), 16);
     EXPECT_EQ(state, wanted[i / 2]) << i;
+  }
+}
+
+// [recurrent state before the first step | log-probabilities].
+TEST(TrajectoryBuilderTest, UnrollsBeginWithRecurrentStateBeforeTheirFirstStep) {
+  TrajectorySpec spec = Spec();
+  spec.state = TensorSpec{DType::kF32, {2 + 3}};
+  TrajectoryBuilder builder({.spec = spec, .unroll = 3, .copies = 2, .state_columns = 2}, 7);
+  const float frame = 0;
+  const std::int32_t action = 0;
+  const auto bytes = std::as_bytes(std::span(&frame, 1));
+  for (int t = 0; t < 8; ++t) {
+    const std::array state{float(10 * t), float(10 * t + 1)};
+    builder.Append({.observation = bytes,
+                    .action = std::as_bytes(std::span(&action, 1)),
+                    .terminated = t == 4,
+                    .final_observation = bytes,
+                    .log_mu = float(-t),
+                    .state = state});
+  }
+  builder.Cut(bytes, 1);
+  std::vector<Item> items;
+  builder.Take(&items);
+  const std::vector<float> wanted[] = {
+      {0, 1, 0, -1, -2}, {30, 31, -3, -4, 0}, {50, 51, -5, -6, -7}};
+  ASSERT_EQ(items.size(), 6u);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto state = items[i].state.as<float>();
+    EXPECT_EQ(std::vector<float>(state.begin(), state.end()), wanted[i / 2]) << i;
   }
 }
 

@@ -42,6 +42,7 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
   static const std::vector<std::string> shards{"learner.sync=paramserver", "paramserver.shards=2"};
   static const std::vector<std::string> unrolls{
       "actor.unroll_length=8", "replay.max_times_sampled=1", "replay.samples_per_insert=1"};
+  static const std::vector<std::string> recurrent = With(unrolls, {"learner.algorithm=ppo"});
   static const Needs needs{
       {"fleet.transport", {"fleet.mode=processes"}},
       {"actor.inference=server", {"inference.servers=1"}},
@@ -55,6 +56,8 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"learner.algorithm=pqn", unrolls},
       {"learner.algorithm=vtrace", unrolls},
       {"learner.algorithm=ppo", unrolls},
+      {"network.layers.type=lstm", recurrent},
+      {"network.layers.type=gru", recurrent},
       {"learner.algorithm=classifier", Reviews()},
       {"learner.algorithm=masked_lm", Reviews()},
       {"data.truncation_side", classifier},
@@ -106,6 +109,8 @@ class ChoicesTest : public SystemTest {
       layers =
           "{type = \"conv2d\", filters = 2, kernel = 3, stride = 2}, {type = \"layer_norm\"}, " +
           layers;
+      if (choice.value == "lstm" || choice.value == "gru")
+        layers += fmt::format(", {{type = \"{}\", units = 8}}", choice.value);
       if (name != "type") {
         layers = fmt::format("{{type = \"linear\", units = 16, {} = \"{}\"}}", name, choice.value);
       }

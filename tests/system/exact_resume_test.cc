@@ -134,8 +134,12 @@ TEST_F(ExactResumeTest, SacResumesToSameBytes) {
 }
 
 TEST_F(ExactResumeTest, UnrollsResumeToSameBytes) {
-  for (const std::string algorithm : {"pqn", "ppo"}) {
-    more_ = {"learner.algorithm=" + algorithm,
+  const std::string memoryless = "[{type=\"linear\", units=16}]",
+                    recurrent = "[{type=\"linear\", units=16}, {type=\"lstm\", units=8}]";
+  for (const auto& [algorithm, layers] :
+       {std::pair("pqn", memoryless), {"ppo", memoryless}, {"ppo", recurrent}}) {
+    more_ = {std::string("learner.algorithm=") + algorithm,
+             "network.layers=" + layers,
              "actor.unroll_length=8",
              "actor.insert_batch_size=4",
              "replay.sampler=fifo",

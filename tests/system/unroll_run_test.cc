@@ -81,6 +81,24 @@ TEST_F(UnrollRunTest, LearnersSurviveDeaths) {
   }
 }
 
+// Recurrent states travel with the unrolls, also through deaths.
+TEST_F(UnrollRunTest, RecurrentLearnerSurvivesDeaths) {
+  const auto troop = Train(Words("ppo", {"env.id=StatelessCartPole-v1",
+                                         "network.layers=[{type=\"linear\", units=16}, "
+                                         "{type=\"lstm\", units=16}]",
+                                         "env.frame_stack=2", "actor.insert_copies=2"}));
+  ASSERT_TRUE(AwaitSteps(3000, "ppo")) << troop->output();
+  for (const char* const role : {"learner", "actor"}) {
+    const std::vector<pid_t> processes = RoleProcesses(Coordinator("ppo"), role);
+    ASSERT_FALSE(processes.empty());
+    SendSignal(processes[0], SIGKILL);
+  }
+  ExpectDone(troop.get(), kUnrolledSteps, "ppo");
+  EXPECT_GT(Updates("ppo"), 100);
+  // A new policy is near the one that acted; wrong states would make them differ.
+  EXPECT_LT(Metric("learner/approx_kl", "ppo"), 0.1);
+}
+
 // An actor has stacks of frames, and the batches of unrolls have them too.
 TEST_F(UnrollRunTest, StackedFramesAndInferenceServersTrain) {
   for (const std::string name : {"pqn", "vtrace"}) {

@@ -163,7 +163,9 @@ inline void RepairDemonstrations(Config* c) {
 inline void RepairLayers(std::vector<LayerConfig>* layers) {
   const LayerConfig plain;
   for (LayerConfig& layer : *layers) {
-    const bool linear = layer.type == LayerType::kLinear;
+    const bool recurrent = IsRecurrent(layer.type);
+    const bool linear = layer.type == LayerType::kLinear || recurrent;
+    if (recurrent) layer.activation = plain.activation;
     layer.options.clear();
     const bool convolution = layer.type == LayerType::kConv2d;
     if (!linear) layer.units = plain.units;
@@ -178,6 +180,13 @@ inline void RepairLayers(std::vector<LayerConfig>* layers) {
 inline void RepairUnrolls(Config* c) {
   const Config plain;
   const bool unrolls = LearnsFromUnrolls(c->learner.algorithm);
+  for (LayerConfig& layer : c->network.critic_layers)
+    if (IsRecurrent(layer.type)) layer.type = LayerType::kLinear;
+  for (LayerConfig& layer : c->network.layers) {
+    if (!IsRecurrent(layer.type)) continue;
+    if (!IsActorCritic(c->learner.algorithm)) layer.type = LayerType::kLinear;
+    if (IsActorCritic(c->learner.algorithm)) c->actor.inference = InferencePlace::kLocal;
+  }
   c->actor.unroll_length = unrolls ? std::max<std::int64_t>(1, c->actor.unroll_length) : 0;
   if (c->replay.max_times_sampled > 0) c->replay.max_times_sampled = 1000000000;
   if (!unrolls) return;

@@ -25,12 +25,16 @@ TrainingConfig ActorCriticConfig(AlgorithmKind algorithm) {
   return config;
 }
 
-// Log-probabilities of some policy for every step.
-SampleBatch StochasticBatch(std::int64_t unrolls, std::uint64_t seed) {
+// Recurrent states, and log-probabilities of some policy for every step.
+SampleBatch StochasticBatch(std::int64_t unrolls, std::uint64_t seed, std::int64_t columns = 0) {
   SampleBatch b = UnrollBatch(unrolls, seed);
   Rng rng({seed + 1000, Purpose::kTest});
-  b.state = Tensor(DType::kF32, {unrolls, kUnrollSteps});
-  for (float& x : b.state.as<float>()) x = float(std::log(rng.Uniform(0.1, 0.9)));
+  b.state = Tensor(DType::kF32, {unrolls, columns + kUnrollSteps});
+  for (std::int64_t i = 0; i < unrolls; ++i) {
+    const auto row = b.state.Rows(i, 1).as<float>();
+    for (float& x : row.first(std::size_t(columns))) x = float(rng.Normal());
+    for (float& x : row.subspan(std::size_t(columns))) x = float(std::log(rng.Uniform(0.1, 0.9)));
+  }
   return b;
 }
 
@@ -41,80 +45,123 @@ LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch) {
   return report.ok() ? *report : LossReport{};
 }
 
-// A network of one linear layer, so that outputs and gradient are plain sums: the gradient of the
-// head's weights is Σ over the frames of dout · features, of which the loss has its own test.
+// The frames of all unrolls of a batch, each with its length + 1 frames: [frames, kInputs].
+Tensor FramesOf(const SampleBatch& b) {
+  std::vector<float> rows;
+  for (std::size_t i = 0; i < b.length.size(); ++i) {
+    for (std::size_t t = 0; t <= std::size_t(b.length[i]); ++t) {
+      const auto row =
+          b.observation.as<float>().subspan((i * (kUnrollSteps + 1) + t) * kInputs, kInputs);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+  }
+  Tensor frames(DType::kF32, {std::int64_t(rows.size()) / kInputs, kInputs});
+  std::ranges::copy(rows, frames.as<float>().begin());
+  return frames;
+}
+
+// Loss and gradient of a batch, by a network outside of the algorithm.
+struct LossOutside {
+  LossOutside(const TrainingConfig& config, const SampleBatch& b)
+      : network(std::move(MakeNetwork(ModelSetupOf(config), Env())).value()),
+        frames(FramesOf(b)),
+        columns(StateColumns(config.network.layers)) {
+    for (std::int64_t i = 0; i < b.size(); ++i) {
+      const auto row = b.state.Rows(i, 1).as<float>();
+      const auto split = row.begin() + columns;
+      state.insert(state.end(), row.begin(), split);
+      log_mu.insert(log_mu.end(), split, row.end());
+      length.push_back(b.length[std::size_t(i)] + 1);
+    }
+  }
+
+  std::vector<float> Outputs(std::span<const float> value) const {
+    const ConstTensor in(frames);
+    const TensorSpec spec = in.spec();
+    const Plan plan = *network->MakePlan({&spec, 1});
+    MutableBuffer workspace = MutableBuffer::Zeros(plan.workspace_bytes);
+    Tensor out(DType::kF32, {frames.dim(0), kActions + 1});
+    const Sequences sequences{length, state, {}, columns};
+    network->Forward({.value = value, .workspace = workspace.bytes(), .sequences = &sequences},
+                     {&in, 1}, {&out, 1}, {});
+    return {out.as<float>().begin(), out.as<float>().end()};
+  }
+
+  const std::unique_ptr<Module> network;
+  const Tensor frames;
+  const std::int64_t columns;
+  std::vector<float> state, log_mu;
+  std::vector<std::int32_t> length;
+};
+
+void ExpectGradientOfDifferences(TrainingConfig config) {
+  config.learner.lambda = 0.9;
+  config.learner.rho_bar = 0.9;
+  config.learner.c_bar = 0.8;
+  const auto made = Make(config);
+  const SampleBatch b = StochasticBatch(5, 3, StateColumns(config.network.layers));
+  const LossOutside outside(config, b);
+  std::vector<float> priority(5);
+  ASSERT_TRUE(made->ComputeGradient(b, priority).ok());
+  // The directional derivative of the loss with constant targets: Σ dout · dout/dθ, by
+  // differences of the outputs.
+  std::vector<float> value(made->value().begin(), made->value().end());
+  const std::vector<float> out = outside.Outputs(value);
+  std::vector<float> dout(out.size()), errors(5);
+  const LearnerConfig& l = config.learner;
+  const bool ppo = l.algorithm == AlgorithmKind::kPpo;
+  PolicyGradientLoss({.batch = 5,
+                      .actions = kActions,
+                      .steps = kUnrollSteps,
+                      .out = out.data(),
+                      .action = b.action.data<std::int32_t>(),
+                      .log_mu = outside.log_mu.data(),
+                      .reward = b.reward.data<float>(),
+                      .discount = b.discount.data<float>(),
+                      .length = b.length.data(),
+                      .weight = b.weight.data(),
+                      .gamma = l.gamma,
+                      .lambda = l.lambda,
+                      .rho_bar = l.rho_bar,
+                      .c_bar = l.c_bar,
+                      .value_cost = l.value_cost,
+                      .entropy_cost = l.entropy_cost,
+                      .ratio_clip = ppo ? l.ratio_clip : 0,
+                      .normalize_advantages = ppo},
+                     {dout.data(), errors.data()});
+  for (const ParamSpec& spec : outside.network->params()) {
+    for (std::int64_t k = 0; k < spec.shape.elements(); k += 3) {
+      const auto at = std::size_t(spec.offset + k);
+      const float kept = value[at];
+      value[at] = kept + 1e-2F;
+      const std::vector<float> above = outside.Outputs(value);
+      value[at] = kept - 1e-2F;
+      const std::vector<float> below = outside.Outputs(value);
+      value[at] = kept;
+      double slope = 0;
+      for (std::size_t i = 0; i < dout.size(); ++i)
+        slope += double(dout[i]) * (double(above[i]) - double(below[i])) / 2e-2;
+      EXPECT_NEAR(made->gradient()[at], slope, 2e-3) << spec.name << "[" << k << "]";
+    }
+  }
+  EXPECT_EQ(priority, errors);
+}
+
+// Outputs and gradient of the network are plain sums: the gradient of the head's weights is Σ over
+// the frames of dout · features, of which the loss has its own test.
 TEST(ActorCriticTest, GradientOfParametersMatchesDifferences) {
+  for (const AlgorithmKind algorithm : {AlgorithmKind::kVtrace, AlgorithmKind::kPpo})
+    ExpectGradientOfDifferences(ActorCriticConfig(algorithm));
+}
+
+// Each unroll is a sequence, which begins with the state of its item.
+TEST(ActorCriticTest, GradientOfRecurrentNetworkMatchesDifferences) {
   for (const AlgorithmKind algorithm : {AlgorithmKind::kVtrace, AlgorithmKind::kPpo}) {
     TrainingConfig config = ActorCriticConfig(algorithm);
-    config.learner.lambda = 0.9;
-    config.learner.rho_bar = 0.9;
-    config.learner.c_bar = 0.8;
-    const auto made = Make(config);
-    const auto network = std::move(MakeNetwork(ModelSetupOf(config), Env())).value();
-    const SampleBatch b = StochasticBatch(5, 3);
-    std::vector<float> priority(5);
-    ASSERT_TRUE(made->ComputeGradient(b, priority).ok());
-    // The directional derivative of the loss with constant targets: Σ dout · dout/dθ, by
-    // differences of the outputs.
-    std::vector<float> value(made->value().begin(), made->value().end());
-    std::int64_t frames = 0;
-    std::vector<float> rows;
-    for (std::size_t i = 0; i < 5; ++i) {
-      for (std::size_t t = 0; t <= std::size_t(b.length[i]); ++t, ++frames) {
-        const auto row =
-            b.observation.as<float>().subspan((i * (kUnrollSteps + 1) + t) * kInputs, kInputs);
-        rows.insert(rows.end(), row.begin(), row.end());
-      }
-    }
-    const ConstTensor in = ConstTensor::Borrow(std::as_bytes(std::span<const float>(rows)),
-                                               {DType::kF32, {frames, kInputs}});
-    const auto outputs = [&](std::span<const float> at) {
-      const TensorSpec spec = in.spec();
-      const Plan plan = *network->MakePlan({&spec, 1});
-      MutableBuffer workspace = MutableBuffer::Zeros(plan.workspace_bytes);
-      Tensor out(DType::kF32, {frames, kActions + 1});
-      network->Forward({.value = at, .workspace = workspace.bytes()}, {&in, 1}, {&out, 1}, {});
-      return std::vector<float>(out.as<float>().begin(), out.as<float>().end());
-    };
-    const std::vector<float> out = outputs(value);
-    std::vector<float> dout(out.size()), errors(5);
-    const LearnerConfig& l = config.learner;
-    const bool ppo = algorithm == AlgorithmKind::kPpo;
-    PolicyGradientLoss({.batch = 5,
-                        .actions = kActions,
-                        .steps = kUnrollSteps,
-                        .out = out.data(),
-                        .action = b.action.data<std::int32_t>(),
-                        .log_mu = b.state.data<float>(),
-                        .reward = b.reward.data<float>(),
-                        .discount = b.discount.data<float>(),
-                        .length = b.length.data(),
-                        .weight = b.weight.data(),
-                        .gamma = l.gamma,
-                        .lambda = l.lambda,
-                        .rho_bar = l.rho_bar,
-                        .c_bar = l.c_bar,
-                        .value_cost = l.value_cost,
-                        .entropy_cost = l.entropy_cost,
-                        .ratio_clip = ppo ? l.ratio_clip : 0,
-                        .normalize_advantages = ppo},
-                       {dout.data(), errors.data()});
-    for (const ParamSpec& spec : network->params()) {
-      for (std::int64_t k = 0; k < spec.shape.elements(); k += 3) {
-        const auto at = std::size_t(spec.offset + k);
-        const float kept = value[at];
-        value[at] = kept + 1e-2F;
-        const std::vector<float> above = outputs(value);
-        value[at] = kept - 1e-2F;
-        const std::vector<float> below = outputs(value);
-        value[at] = kept;
-        double slope = 0;
-        for (std::size_t i = 0; i < dout.size(); ++i)
-          slope += double(dout[i]) * (double(above[i]) - double(below[i])) / 2e-2;
-        EXPECT_NEAR(made->gradient()[at], slope, 2e-3) << spec.name << "[" << k << "]";
-      }
-    }
-    EXPECT_EQ(priority, errors);
+    config.network.layers = {{.type = LayerType::kLinear, .units = 6},
+                             {.type = LayerType::kLstm, .units = 5},
+                             {.type = LayerType::kGru, .units = 4}};
+    ExpectGradientOfDifferences(config);
   }
 }
 
@@ -179,6 +226,8 @@ TEST(ActorCriticTest, RejectsBatchWithoutLogProbabilitiesAndNonFiniteOnes) {
   const auto without = made->Update(UnrollBatch(4, 1), 0, priority);
   EXPECT_THAT(without.status().message(),
               HasSubstr("log-probabilities of the actions are missing"));
+  const auto other = made->Update(StochasticBatch(4, 1, 6), 0, priority);
+  EXPECT_THAT(other.status().message(), HasSubstr("are f32[4, 11], not f32[4, 5]"));
   SampleBatch b = StochasticBatch(4, 1);
   b.state.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(made->Update(b, 0, priority).status().code(), Code::kDataLoss);
