@@ -14,6 +14,7 @@ import time
 import gymnasium
 import minatar
 import numpy
+import sb3_contrib
 import stable_baselines3
 import torch
 from stable_baselines3 import A2C, DQN, PPO
@@ -36,7 +37,18 @@ def cart_pole():
     return Monitor(gymnasium.make("CartPole-v1"))
 
 
-# RL Baselines3 Zoo, hyperparams/{a2c,dqn,ppo}.yml, CartPole-v1: environments, steps, settings.
+def stateless_cart_pole():
+    """CartPole without its velocities."""
+    box = gymnasium.spaces.Box(-numpy.inf, numpy.inf, (2,), numpy.float32)
+    return gymnasium.wrappers.TransformObservation(cart_pole(), lambda x: x[[0, 2]], box)
+
+
+ZOO_PPO = {
+    "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20,
+    "ent_coef": 0.0, "learning_rate": lambda left: 1e-3 * left,
+    "clip_range": lambda left: 0.2 * left}
+# RL Baselines3 Zoo, hyperparams/{a2c,dqn,ppo}.yml, CartPole-v1, and ppo_lstm.yml, CartPoleNoVel-v1:
+# environments, steps, settings.
 ZOO = {
     "a2c": (A2C, 8, 500_000, {}),
     "dqn": (DQN, 1, 50_000, {
@@ -44,22 +56,22 @@ ZOO = {
         "gamma": 0.99, "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128,
         "exploration_fraction": 0.16, "exploration_final_eps": 0.04,
         "policy_kwargs": {"net_arch": [256, 256]}}),
-    "ppo": (PPO, 8, 100_000, {
-        "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20,
-        "ent_coef": 0.0, "learning_rate": lambda left: 1e-3 * left,
-        "clip_range": lambda left: 0.2 * left}),
+    "ppo": (PPO, 8, 100_000, ZOO_PPO),
+    "ppo_lstm": (sb3_contrib.RecurrentPPO, 8, 100_000, ZOO_PPO),
 }
 
 
 def learn(seed, algorithm):
     torch.set_num_threads(1)   # measured: faster than 2 on networks of this size
     kind, environments, steps, settings = ZOO[algorithm]
-    model = kind("MlpPolicy", DummyVecEnv([cart_pole] * environments), seed=seed, device="cpu",
-                 **settings)
+    recurrent = kind is sb3_contrib.RecurrentPPO
+    make = stateless_cart_pole if recurrent else cart_pole
+    model = kind("MlpLstmPolicy" if recurrent else "MlpPolicy", DummyVecEnv([make] * environments),
+                 seed=seed, device="cpu", **settings)
     begin = time.perf_counter()
     model.learn(steps)
     elapsed = time.perf_counter() - begin
-    test = cart_pole()
+    test = make()
     test.reset(seed=seed + 100_000)
     mean, _ = evaluate_policy(model, test, n_eval_episodes=100, deterministic=True)
     emit("CartPole-v1", "return", "return", float(mean))
