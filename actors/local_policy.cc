@@ -188,7 +188,7 @@ class LocalPolicy final : public Policy {
   const std::unique_ptr<Module> module_;
   const ValueHead form_;
   const bool actor_critic_;
-  const std::int64_t columns_;  // of the recurrent state; 0: none
+  const std::int64_t columns_;  // recurrent state per row; 0: none
   const std::uint64_t seed_;
   std::vector<float> value_;
   std::unique_ptr<Packed> packed_;

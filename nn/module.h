@@ -65,13 +65,13 @@ struct Sequences {
   std::span<const std::int32_t> length;  // [N], at least 1; their sum is the batch's rows
   std::span<const float> state;          // [N, width]: before the first step of each
   std::span<float> state_out;            // [N, width]: after its last step; empty: not wanted
-  std::int64_t width = 0;                // of the states of all recurrent layers
+  std::int64_t width = 0;                // columns of all recurrent layers
 };
 
 // Arguments of a forward or backward pass; small and copied.
 struct StepContext {
   std::span<const float> value;          // [P]
-  const Packed* packed = nullptr;        // of the same value and module; nullptr: slow path
+  const Packed* packed = nullptr;        // `value` of this module, packed; nullptr: slow path
   std::span<float> gradient;             // [P], accumulated into; empty: not wanted
   std::span<std::byte> workspace;        // Plan::workspace_bytes, 64-byte aligned
   bool accumulate = true;                // false: the gradient is overwritten (except its padding)

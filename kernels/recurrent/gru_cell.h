@@ -22,7 +22,7 @@ struct GruForwardArgs {
 };
 struct GruBackwardArgs {
   std::int64_t rows = 0, hidden = 0;
-  const float *gates = nullptr, *h_before = nullptr;  // of the forward pass
+  const float *gates = nullptr, *h_before = nullptr;  // as in the forward pass
   const float* dh = nullptr;                          // [rows, hidden]: the whole gradient of h
   float *dx = nullptr, *du = nullptr;  // out, [rows, 3 hidden]: gradients of the sums
   float* dh_before = nullptr;          // [rows, hidden]: the gradient through z h_before is added

@@ -15,7 +15,7 @@ struct TimeSteps {
   std::span<std::int32_t> order;  // [B]: the sequences, longest first; ties in batch order
   std::span<std::int32_t> first;  // [T + 1]: row at which step t < `steps` begins; first[steps] = T
   std::span<std::int32_t> row;    // [T]: row of each token of the batch
-  std::int64_t steps = 0;         // of the longest sequence
+  std::int64_t steps = 0;         // length of the longest sequence
 
   std::int64_t begin(std::int64_t t) const { return first[std::size_t(t)]; }
   std::int64_t rows(std::int64_t t) const { return begin(t + 1) - begin(t); }
