@@ -2,11 +2,11 @@
 #include "kernels/loss/q_lambda_loss.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "kernels/loss/lambda_return.h"
+#include "kernels/loss/unroll_td_loss.h"
 
 namespace troop {
 namespace {
@@ -35,24 +35,15 @@ DqnLossSummary UnrollLoss(const QLambdaLossInput& in, Unroll* unroll, const DqnL
                  .gamma = in.gamma,
                  .reward_clip = in.reward_clip},
                 in.lambda, unroll->target.data());
-  // Actions that were not taken have no gradient, and neither has the bootstrap frame.
-  float* dq = out.dq + first * in.actions;
-  std::fill(dq, dq + (length + 1) * in.actions, 0.0f);
-  const double weight = in.weight[i];
-  DqnLossSummary sum;
-  for (std::int32_t t = 0; t < length; ++t) {
-    const std::int64_t at = t * in.actions + in.action[i * in.steps + t];
-    const double td = unroll->target[std::size_t(t)] - double(q[at]);
-    const double size = std::abs(td);
-    // Beyond the threshold the Huber loss is linear with slope ±1.
-    const bool linear = in.huber && size > 1;
-    sum.loss += weight * (linear ? size - 0.5 : 0.5 * td * td);
-    sum.td_error_mean += size;
-    sum.q_mean += double(q[at]);
-    dq[at] = float(-weight * (linear ? std::copysign(1.0, td) : td) * unroll->share);
-  }
-  out.priority[i] = float(sum.td_error_mean / double(length));
-  return sum;
+  return UnrollTdLoss({.length = length,
+                       .actions = in.actions,
+                       .q = q,
+                       .action = in.action + i * in.steps,
+                       .target = unroll->target.data(),
+                       .weight = in.weight[i],
+                       .share = unroll->share,
+                       .huber = in.huber},
+                      out.dq + first * in.actions, out.priority + i);
 }
 
 }  // namespace
