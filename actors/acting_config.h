@@ -22,11 +22,13 @@ struct ActingConfig {
   EvaluatorConfig evaluator;
   ReplayConfig replay;
   ModelSetup model;
-  std::int64_t actors = 1;     // fleet.actors
-  double metrics_every_s = 1;  // log.metrics_every_s
-  double gamma = 0.99;         // learner.gamma
-  bool serial = false;         // fleet.mode = "serial": all roles in one thread
-  std::string env_code;        // Config::env_code
+  std::int64_t actors = 1;          // fleet.actors
+  double metrics_every_s = 1;       // log.metrics_every_s
+  double gamma = 0.99;              // learner.gamma
+  bool value_rescaling = true;      // learner.value_rescaling
+  double priority_max_share = 0.9;  // learner.priority_max_share
+  bool serial = false;              // fleet.mode = "serial": all roles in one thread
+  std::string env_code;             // Config::env_code
 };
 
 // Number of inference servers; 0 if actors evaluate the policy themselves. REQUIRES: an agent's

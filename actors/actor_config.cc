@@ -42,17 +42,28 @@ void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
        "dpg and td3: exponent alpha of σ_i; 0 gives all environments the same noise.", AtLeast(0)},
       c.noise_alpha);
   // Experience and its way to the replay.
-  v.Visit({"actor.n_step", "Number of rewards in an n-step return before the bootstrap value.",
+  v.Visit({"actor.n_step",
+           "Number of rewards in an n-step return before the bootstrap value, also within the "
+           "unrolls of r2d2.",
            Between(1, 1024)},
           c.n_step);
   v.Visit(
       {"actor.unroll_length",
        "Steps per item of experience, fewer at the end of an episode: a sequence with all of its "
-       "observations, actions and rewards, which pqn, vtrace, ppo and own algorithms learn from. "
-       "0: items "
-       "are n-step transitions (actor.n_step).",
+       "observations, actions and rewards, which r2d2, pqn, vtrace, ppo and own algorithms learn "
+       "from. 0: items are n-step transitions (actor.n_step).",
        Between(0, 1024)},
       c.unroll_length);
+  v.Visit({"actor.unroll_overlap",
+           "r2d2: steps that an unroll shares with the one before in its episode; less than "
+           "actor.unroll_length.",
+           Between(0, 1023)},
+          c.unroll_overlap);
+  v.Visit({"actor.burn_in",
+           "r2d2: steps before each unroll, fewer at the start of an episode, that only bring the "
+           "recurrent state up to date with the learner's weights.",
+           Between(0, 1024)},
+          c.burn_in);
   v.Visit({"actor.weight_sync_steps",
            "Agent steps per environment between two requests of an actor for new weights.",
            Between(1, kConfigMany)},

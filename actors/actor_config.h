@@ -31,6 +31,8 @@ struct ActorConfig {
   double noise_alpha = 0;    // dpg, td3; 0: same noise for all environments
   std::int64_t n_step = 3;
   std::int64_t unroll_length = 0;        // steps per item; 0: n-step transitions
+  std::int64_t unroll_overlap = 0;       // r2d2: steps shared with the unroll before
+  std::int64_t burn_in = 0;              // r2d2: steps before an unroll
   std::int64_t weight_sync_steps = 100;  // agent steps per environment between weight updates
   std::int64_t insert_batch_size = 50;
   std::int64_t max_inflight_inserts = 4;

@@ -66,18 +66,9 @@ Status ActorNode::Build() {
   }
   TROOP_ASSIGN_OR_RETURN(runner_, EnvRunner::Make(config_, size, std::move(options)));
   state_.resize(std::size_t(size));
-  const TrajectorySpec trajectory = Trajectory();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     state_[i].global = first + i;
-    builders_.emplace_back(
-        TrajectoryBuilder::Options{.spec = trajectory,
-                                   .n_step = int(config_.actor.n_step),
-                                   .unroll = int(config_.actor.unroll_length),
-                                   .gamma = config_.gamma,
-                                   .reward_clip = config_.env.reward_clip,
-                                   .copies = int(config_.actor.insert_copies),
-                                   .state_columns = StateColumns(config_.model.network.layers)},
-        incarnation << 32 | state_[i].global);
+    builders_.emplace_back(BuilderOptions(), incarnation << 32 | state_[i].global);
   }
   keys_.resize(state_.size());
   const std::int64_t index = member_->options().index;
@@ -132,12 +123,29 @@ void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
 }
 
 TrajectorySpec ActorNode::Trajectory() const {
-  TrajectorySpec spec{.observation = runner_->spec().observation,
-                      .action = runner_->spec().action.tensor()};
-  if (IsActorCritic(config_.model.algorithm))
-    spec.state = TensorSpec{
-        DType::kF32, {StateColumns(config_.model.network.layers) + config_.actor.unroll_length}};
-  return spec;
+  return TrajectoryFor({.unroll_length = config_.actor.unroll_length,
+                        .log_probabilities = IsActorCritic(config_.model.algorithm),
+                        .state_columns = StateColumns(config_.model.network.layers)},
+                       runner_->spec());
+}
+
+// Only R2D2 learns n-step returns within unrolls, and rescales values.
+TrajectoryBuilder::Options ActorNode::BuilderOptions() const {
+  const ActorConfig& a = config_.actor;
+  TrajectoryBuilder::Options options{.spec = Trajectory(),
+                                     .n_step = int(a.n_step),
+                                     .unroll = int(a.unroll_length),
+                                     .gamma = config_.gamma,
+                                     .reward_clip = config_.env.reward_clip,
+                                     .copies = int(a.insert_copies),
+                                     .state_columns = StateColumns(config_.model.network.layers)};
+  if (config_.model.algorithm != AlgorithmKind::kR2d2) return options;
+  options.overlap = int(a.unroll_overlap);
+  options.burn_in = int(a.burn_in);
+  options.unroll_n_step = int(a.n_step);
+  options.rescale = config_.value_rescaling;
+  options.largest_share = config_.priority_max_share;
+  return options;
 }
 
 // True for each shard that receives streams of this actor; few, even with hundreds of shards.

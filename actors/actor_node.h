@@ -58,6 +58,7 @@ class ActorNode final : public Node {
   Status MakeRecorder();
   std::uint64_t SeedOf(std::size_t i, std::uint64_t episode) const;
   TrajectorySpec Trajectory() const;
+  TrajectoryBuilder::Options BuilderOptions() const;
   Status Connect();
   Status ConnectReplay(const Origin& origin);
   Result<std::unique_ptr<Channel>> ConnectShard(const Origin& origin, std::int32_t shard) const;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "kernels/loss/value_rescaling.h"
 
 namespace troop {
 namespace {
@@ -22,23 +23,26 @@ TrajectoryBuilder::TrajectoryBuilder(const Options& options, StreamId stream)
   TROOP_CHECK(options.n_step >= 1, "n_step is {}", options.n_step);
   TROOP_CHECK(options.unroll >= 0, "unroll is {}", options.unroll);
   TROOP_CHECK(options.copies >= 1, "copies is {}", options.copies);
+  TROOP_CHECK(options.unroll > 0 || options.state_columns == 0, "transitions with states");
+  TROOP_CHECK(options.unroll == 0 || options.overlap < options.unroll, "overlap is {}",
+              options.overlap);
 }
 
 // A step completes the item of n steps before, or the unroll before it.
 void TrajectoryBuilder::Append(const Step& step) {
   // The pending steps bootstrap from this one's observation.
   if (options_.unroll > 0) {
-    if (pending_.size() == std::size_t(options_.unroll)) EmitUnroll(step.q_max);
+    if (pending_.size() == std::size_t(options_.unroll)) {
+      EmitUnroll(step.q_max);
+      // The next one begins with the last steps of this one.
+      pending_.erase(pending_.begin(), pending_.end() - options_.overlap);
+    }
   } else if (pending_.size() == std::size_t(options_.n_step)) {
     EmitFirst(step.q_max);
   }
   AppendFrame(step, false);
-  // The first step of an unroll; the learner computes the states of the others.
-  if (pending_.empty() && options_.state_columns > 0) {
-    TROOP_CHECK(step.state.size() == std::size_t(options_.state_columns), "a state of {} columns",
-                step.state.size());
-    state_.assign(step.state.begin(), step.state.end());
-  }
+  if (options_.state_columns > 0) KeepState(step.state);
+  ++episode_step_;
   pending_.push_back({next_frame_ - 1, step.q_taken, step.q_max, float(step.reward * reward_scale_),
                       step.policy_version, step.log_mu});
   // The end of an episode completes all pending items, with fewer than n steps.
@@ -52,7 +56,24 @@ void TrajectoryBuilder::Cut(std::span<const std::byte> observation, std::optiona
   if (!open_) return;
   AppendFrame({.final_observation = observation}, true);
   if (q_max) EmitAll(*q_max);
+  Forget();
+}
+
+// Unrolls begin every `unroll` - `overlap` steps, and their burn-in before that; the first ones at
+// the start of the episode.
+void TrajectoryBuilder::KeepState(std::span<const float> state) {
+  TROOP_CHECK(state.size() == std::size_t(options_.state_columns), "a state of {} columns",
+              state.size());
+  const std::int64_t period = options_.unroll - options_.overlap;
+  if (episode_step_ > 0 && (episode_step_ + options_.burn_in) % period != 0) return;
+  states_.emplace_back(episode_step_, std::vector<float>(state.begin(), state.end()));
+}
+
+// The frames stay: they belong to the items that are complete.
+void TrajectoryBuilder::Forget() {
   pending_.clear();
+  states_.clear();
+  episode_step_ = 0;
 }
 
 // A final frame has no action, reward 0 and discount 0.
@@ -81,34 +102,66 @@ double TrajectoryBuilder::Clipped(double reward) const {
 
 // With n-step items there is one per pending step, each with fewer than n steps.
 void TrajectoryBuilder::EmitAll(double bootstrap) {
-  if (options_.unroll > 0 && !pending_.empty()) EmitUnroll(bootstrap);
+  if (options_.unroll > 0) {
+    // The last pending step is in no unroll yet.
+    if (!pending_.empty()) EmitUnroll(bootstrap);
+    Forget();
+  }
   while (!pending_.empty()) EmitFirst(bootstrap);
+}
+
+// n-step TD errors as the learner's, which bootstrap within the unroll as far as it reaches.
+float TrajectoryBuilder::PriorityOfUnroll(double bootstrap) const {
+  const std::size_t length = pending_.size();
+  double sum = 0, largest = 0;
+  for (std::size_t t = 0; t < length; ++t) {
+    const std::size_t end = std::min(length, t + std::size_t(options_.unroll_n_step));
+    double value = 0, scale = 1;
+    for (std::size_t k = t; k < end; ++k) {
+      value += scale * Clipped(pending_[k].reward);
+      scale *= options_.gamma;
+    }
+    const double next = end < length ? double(pending_[end].q_max) : bootstrap;
+    value += scale * (options_.rescale ? UnrescaleValue(next) : next);
+    const double target = options_.rescale ? RescaleValue(value) : value;
+    const double error = std::abs(target - double(pending_[t].q_taken));
+    sum += error;
+    largest = std::max(largest, error);
+  }
+  const double share = options_.largest_share;
+  const double priority = share * largest + (1 - share) * sum / double(length);
+  return float(std::min(priority, kPriorityMax));
+}
+
+// The recurrent state before the burn-in, or before the episode, then the log-probabilities.
+Buffer TrajectoryBuilder::StateOfUnroll() {
+  if (!options_.spec.state) return {};
+  std::vector<float> values(std::size_t(options_.spec.state->shape.elements()));
+  auto to = values.begin();
+  if (options_.state_columns > 0) {
+    const std::int64_t first = episode_step_ - std::int64_t(pending_.size());
+    const std::int64_t wanted = std::max<std::int64_t>(0, first - options_.burn_in);
+    while (!states_.empty() && states_.front().first < wanted) states_.pop_front();
+    TROOP_CHECK(!states_.empty() && states_.front().first == wanted,
+                "no recurrent state of step {}", wanted);
+    to = std::ranges::copy(states_.front().second, to).out;
+  }
+  // Only algorithms with log-probabilities have room for them.
+  for (std::size_t t = 0; t < pending_.size() && to != values.end(); ++t)
+    *to++ = pending_[t].log_mu;
+  return Buffer::Copy(std::as_bytes(std::span<const float>(values)));
 }
 
 // The policy version is that of the first step, which has the oldest weights.
 void TrajectoryBuilder::EmitUnroll(double bootstrap) {
-  double sum = 0;
-  for (std::size_t t = 0; t < pending_.size(); ++t) {
-    const Pending& p = pending_[t];
-    const double next = t + 1 < pending_.size() ? double(pending_[t + 1].q_max) : bootstrap;
-    sum += std::abs(Clipped(p.reward) + options_.gamma * next - double(p.q_taken));
-  }
-  Buffer state;
-  if (options_.spec.state) {
-    std::vector<float> values(std::size_t(options_.spec.state->shape.elements()));
-    std::ranges::copy(state_, values.begin());
-    float* const log_mu = values.data() + state_.size();
-    for (std::size_t t = 0; t < pending_.size(); ++t) log_mu[t] = pending_[t].log_mu;
-    state = Buffer::Copy(std::as_bytes(std::span<const float>(values)));
-  }
   items_.insert(items_.end(), std::size_t(options_.copies),
                 {.stream = stream_,
                  .first_frame = pending_.front().frame,
                  .length = std::uint32_t(pending_.size()),
-                 .priority = float(std::min(sum / double(pending_.size()), kPriorityMax)),
+                 .burn_in = std::uint32_t(options_.burn_in),
+                 .priority = PriorityOfUnroll(bootstrap),
                  .policy_version = pending_.front().policy_version,
-                 .state = state});
-  pending_.clear();
+                 .state = StateOfUnroll()});
 }
 
 // Discounted sum over the pending rewards, then the bootstrap value.

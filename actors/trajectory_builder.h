@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/tensor/trajectory.h"
@@ -15,9 +16,11 @@ namespace troop {
 //   |Σ_{k<n} γ^k r_{t+k+1} + γ^n max_a q(s_{t+n}, a) − q(s_t, a_t)|.
 // So an item is complete when its bootstrap frame has been acted on, or the episode has ended. The
 // final observation of a truncated episode is never acted on; the last known max q is used for it.
-// With options.unroll, items are unrolls instead: consecutive, disjoint sequences of that many
-// steps, fewer at the end of an episode, with the mean one-step |TD error| as initial priority:
-//   (1/L) Σ_t |r_{t+1} + γ max_a q(s_{t+1}, a) − q(s_t, a_t)|.
+// With options.unroll, items are unrolls instead: consecutive sequences of that many steps, fewer
+// at the end of an episode, of which neighbours share `overlap` steps. Their initial priority is
+// that of the learner (kernels/loss/sequence_q_loss.h), with the actor's q-values: η max |δ| + (1 -
+// η) mean |δ| of the TD errors δ, by default the mean of
+//   δ_t = r_{t+1} + γ max_a q(s_{t+1}, a) − q(s_t, a_t).
 // Owner: one actor. Amortized O(frame bytes + n) per step.
 class TrajectoryBuilder {
  public:
@@ -31,6 +34,11 @@ class TrajectoryBuilder {
     int copies = 1;  // of each item
     // Columns of the recurrent state, which precede the log-probabilities in an item's state.
     std::int64_t state_columns = 0;
+    // Unrolls only. The recurrent state is that before the first step of the burn-in.
+    int overlap = 0, burn_in = 0;
+    int unroll_n_step = 1;     // rewards in the TD errors of the priority
+    bool rescale = false;      // the q-values are rescaled (value_rescaling.h)
+    double largest_share = 0;  // η
   };
   struct Step {
     std::span<const std::byte> observation;  // that the action was chosen from
@@ -70,8 +78,14 @@ class TrajectoryBuilder {
   void AppendFrame(const Step& step, bool final);
   // Completes the oldest pending item, with that bootstrap value.
   void EmitFirst(double bootstrap);
+  // Keeps the recurrent state of a step from which an unroll will begin.
+  void KeepState(std::span<const float> state);
   // Completes the unroll of all pending steps, with that bootstrap value.
   void EmitUnroll(double bootstrap);
+  float PriorityOfUnroll(double bootstrap) const;
+  Buffer StateOfUnroll();
+  // Ends the episode of the pending steps.
+  void Forget();
   // Completes all pending items at the end of an episode.
   void EmitAll(double bootstrap);
   double Clipped(double reward) const;
@@ -80,8 +94,11 @@ class TrajectoryBuilder {
   const StreamId stream_;
   double reward_scale_ = 1;
   std::deque<Pending> pending_;  // at most n, or a whole unroll
-  std::vector<float> state_;     // before the first pending step
-  bool open_ = false;            // the last frame was acted on, and its episode continues
+  // Unrolls: step of the episode that the next Append adds, and the recurrent states before some
+  // steps of the episode, in their order.
+  std::int64_t episode_step_ = 0;
+  std::deque<std::pair<std::int64_t, std::vector<float>>> states_;
+  bool open_ = false;  // the last frame was acted on, and its episode continues
   std::uint64_t next_frame_ = 0;
   std::uint32_t frames_ = 0;  // since the last Take
   std::vector<std::byte> observation_, action_;

@@ -18,6 +18,7 @@ LEARN = (
     ("CartPole-v1, IMPALA", "configs/vtrace_cartpole.toml", range(1001, 1011), "a2c"),
     ("StatelessCartPole-v1, PPO", "configs/ppo_stateless_cartpole.toml", range(1001, 1006),
      "ppo_lstm"),
+    ("StatelessCartPole-v1, R2D2", "configs/r2d2_stateless_cartpole.toml", range(1001, 1006), None),
     ("Catch-v0", "configs/apex_catch.toml", range(1001, 1006), None),
     ("Acrobot-v1", "configs/apex_acrobot.toml", range(1001, 1006), None),
     ("MountainCar-v0", "configs/apex_mountaincar.toml", range(1001, 1006), None),

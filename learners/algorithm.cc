@@ -8,13 +8,14 @@
 #include "kernels/optim/optimizer_step.h"
 #include "learners/external/external_algorithm.h"
 #include "learners/external/own_algorithm.h"
-#include "learners/rl/actor_critic.h"
 #include "learners/rl/behavior_cloning.h"
 #include "learners/rl/dpg.h"
 #include "learners/rl/dqn.h"
 #include "learners/rl/gpu_dqn.h"
-#include "learners/rl/pqn.h"
 #include "learners/supervised/supervised.h"
+#include "learners/unrolls/actor_critic.h"
+#include "learners/unrolls/pqn.h"
+#include "learners/unrolls/r2d2.h"
 #include "nn/models/model.h"
 
 namespace troop {
@@ -108,6 +109,8 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
     return MakeDpg(config, seen, std::move(both), learner);
   }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> network, MakeNetwork(setup, env));
+  // The algorithms of unrolls have no GPU implementation.
+  if (kind == AlgorithmKind::kR2d2) return MakeR2d2(config, seen, std::move(network));
   if (kind == AlgorithmKind::kPqn) return MakePqn(config, seen, std::move(network));
   if (IsActorCritic(kind)) return MakeActorCritic(config, seen, std::move(network));
   if (config.learner.device != DeviceChoice::kCpu) {

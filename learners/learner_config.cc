@@ -40,6 +40,20 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
        "one step, 1 at the end of the unroll (actor.unroll_length).",
        Between(0, 1)},
       c.lambda);
+  v.Visit({.name = "learner.stored_state",
+           .doc = "r2d2: begin each sequence of a recurrent network with the state that its actor "
+                  "had; false: with zeros, for comparison (Kapturowski et al. 2019, section 3)."},
+          c.stored_state);
+  v.Visit(
+      {.name = "learner.value_rescaling",
+       .doc = "r2d2: learn h(q) with h(x) = sign(x) (√(|x| + 1) - 1) + x / 1000 instead of q, so "
+              "that large returns need no clipped rewards (Kapturowski et al. 2019)."},
+      c.value_rescaling);
+  v.Visit({"learner.priority_max_share",
+           "r2d2: η of a sequence's priority, η times its largest TD error plus (1 - η) times the "
+           "mean of all.",
+           Between(0, 1)},
+          c.priority_max_share);
   v.Visit({"learner.value_cost", "vtrace, ppo: weight of the value's loss, half the squared error.",
            AtLeast(0)},
           c.value_cost);

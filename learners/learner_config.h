@@ -33,6 +33,9 @@ struct LearnerConfig {
   std::int64_t batch_size = 64;
   double gamma = 0.99;
   double lambda = 0.65;              // pqn, vtrace, ppo
+  bool stored_state = true;          // r2d2: sequences begin with it, otherwise with zeros
+  bool value_rescaling = true;       // r2d2
+  double priority_max_share = 0.9;   // r2d2: of the largest TD error in a priority
   double value_cost = 0.5;           // vtrace, ppo: weight of the value's loss
   double entropy_cost = 0.01;        // vtrace, ppo: weight of the policy's entropy
   double rho_bar = 1, c_bar = 1;     // vtrace, ppo: bounds of V-trace's ratios

@@ -31,14 +31,15 @@ std::span<const float> RowOf(const Tensor& tensor, std::size_t i) {
 }
 
 // All floats of item i that enter an update, with their names.
-std::array<std::pair<const char*, std::span<const float>>, 6> RowsOf(const SampleBatch& batch,
+std::array<std::pair<const char*, std::span<const float>>, 7> RowsOf(const SampleBatch& batch,
                                                                      std::size_t i) {
   return {{{"importance weight", std::span(batch.weight).subspan(i, 1)},
            {"reward", RowOf(batch.reward, i)},
            {"discount", RowOf(batch.discount, i)},
            {"action", RowOf(batch.action, i)},
            {"observation", RowOf(batch.observation, i)},
-           {"next observation", RowOf(batch.next_observation, i)}}};
+           {"next observation", RowOf(batch.next_observation, i)},
+           {"state", RowOf(batch.state, i)}}};
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ void VisitKeys(LayerConfig& layer, ConfigVisitor& v) {
        .doc = "Type of the layer; conv2d layers precede linear ones. layer_norm normalizes the "
               "last axis of its input (Ba et al. 2016): give the layer before it activation = "
               "\"none\". lstm (Hochreiter & Schmidhuber 1997) and gru (Cho et al. 2014) remember "
-              "earlier steps of the episode, in the networks of vtrace and ppo; they have no "
+              "earlier steps of the episode, in the networks of r2d2, pqn, vtrace and ppo; they "
+              "have no "
               "activation. Other names are layers of an extension (learner.library)."},
       layer.type, layer.own_type);
   v.Visit({"units", "linear, lstm, gru, and own layers that have units: number of outputs.",

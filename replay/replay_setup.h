@@ -15,6 +15,7 @@ struct ReplaySetup {
   std::int64_t unroll_length = 0;  // actor.unroll_length; 0: items are transitions
   bool log_probabilities = false;  // items have those of their actions, f32[unroll_length]
   std::int64_t state_columns = 0;  // recurrent state, in front of those numbers
+  std::int64_t burn_in = 0;        // actor.burn_in
   std::int64_t frame_stack = 1;    // env.frame_stack
   std::int64_t batch_size = 64;    // learner.batch_size
 };

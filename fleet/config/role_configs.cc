@@ -48,6 +48,7 @@ ReplaySetup ReplaySetupOf(const Config& config) {
           .unroll_length = config.actor.unroll_length,
           .log_probabilities = IsActorCritic(config.learner.algorithm),
           .state_columns = StateColumns(config.network.layers),
+          .burn_in = config.actor.burn_in,
           .frame_stack = config.env.frame_stack,
           .batch_size = config.learner.batch_size};
 }
@@ -76,6 +77,7 @@ TrainingConfig TrainingConfigOf(const Config& config) {
           .normalize_rewards = config.env.normalize_rewards,
           .n_step = config.actor.n_step,
           .unroll_length = config.actor.unroll_length,
+          .burn_in = config.actor.burn_in,
           .insert_copies = config.actor.insert_copies,
           .evaluator_enabled = config.evaluator.enabled,
           .log_dir = config.log.dir,
@@ -96,6 +98,8 @@ ActingConfig ActingConfigOf(const Config& config) {
           .actors = config.fleet.actors,
           .metrics_every_s = config.log.metrics_every_s,
           .gamma = config.learner.gamma,
+          .value_rescaling = config.learner.value_rescaling,
+          .priority_max_share = config.learner.priority_max_share,
           .serial = config.fleet.mode == FleetMode::kSerial,
           .env_code = config.env_code};
 }

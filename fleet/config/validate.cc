@@ -128,9 +128,10 @@ void CheckNetwork(const Config& c, Conflicts* out) {
   CheckLayers(c.network.layers, "network.layers", out);
   CheckLayers(c.network.critic_layers, "network.critic_layers", out);
   out->If(
-      StateColumns(c.network.layers) > 0 && !IsActorCritic(c.learner.algorithm),
+      StateColumns(c.network.layers) > 0 && !LearnsFromUnrolls(c.learner.algorithm),
       {"network.layers", "learner.algorithm"},
-      "lstm and gru layers are supported by learner.algorithm = \"vtrace\" and \"ppo\" only; use "
+      "lstm and gru layers are supported by learner.algorithm = \"r2d2\", \"pqn\", \"vtrace\" and "
+      "\"ppo\" only; use "
       "env.frame_stack, or change the algorithm");
   out->If(StateColumns(c.network.critic_layers) > 0, {"network.critic_layers"},
           "critics have no recurrent layers; use linear ones");
@@ -206,7 +207,7 @@ void CheckReplay(const Config& c, Conflicts* out) {
           capacity, insert.items_max, c.actor.unroll_length > 0 ? "2" : "(actor.n_step + 1)");
   // The frame log holds at least 4096 frames and accepts at most half of its capacity in one
   // insert, with each stream's newest frames, to which later items may refer.
-  const std::int64_t steps = std::max(c.actor.n_step, c.actor.unroll_length);
+  const std::int64_t steps = std::max(c.actor.n_step, c.actor.unroll_length + c.actor.burn_in);
   const std::int64_t frames = insert.frames_max + c.actor.envs * (steps + c.env.frame_stack);
   const std::int64_t held = capacity * (c.actor.unroll_length + 1);  // at least
   const std::int64_t frames_max = std::max<std::int64_t>(held, 4096) / 2;

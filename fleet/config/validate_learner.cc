@@ -186,7 +186,12 @@ void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
   constexpr std::string_view kTd3 = "learner.algorithm = \"td3\"";
   const bool td3 = algorithm == AlgorithmKind::kTd3;
   constexpr std::string_view kUnrolls = "learner.algorithm = \"pqn\", \"vtrace\" or \"ppo\"";
-  learner_key(LearnsFromUnrolls(algorithm), "learner.lambda", &LearnerConfig::lambda, kUnrolls);
+  learner_key(IsOnPolicy(algorithm), "learner.lambda", &LearnerConfig::lambda, kUnrolls);
+  constexpr std::string_view kR2d2 = "learner.algorithm = \"r2d2\"";
+  const bool r2d2 = algorithm == AlgorithmKind::kR2d2;
+  learner_key(r2d2, "learner.stored_state", &LearnerConfig::stored_state, kR2d2);
+  learner_key(r2d2, "learner.value_rescaling", &LearnerConfig::value_rescaling, kR2d2);
+  learner_key(r2d2, "learner.priority_max_share", &LearnerConfig::priority_max_share, kR2d2);
   constexpr std::string_view kActorCritic = "learner.algorithm = \"vtrace\" or \"ppo\"";
   const bool actor_critic = IsActorCritic(algorithm);
   learner_key(actor_critic, "learner.value_cost", &LearnerConfig::value_cost, kActorCritic);
@@ -236,7 +241,30 @@ void CheckTwinCritics(const Config& c, Conflicts* out) {
           "Hogwild threads update all weights at once; set 1, or learner.hogwild_threads = 1");
 }
 
-// Rejects keys of other algorithms, which those that learn from unrolls have no use for.
+// Checks the sequences of R2D2, which overlap and have a burn-in.
+void CheckSequences(const Config& c, Conflicts* out) {
+  const bool r2d2 = c.learner.algorithm == AlgorithmKind::kR2d2;
+  const ActorConfig& a = c.actor;
+  for (const auto& [key, value] :
+       {std::pair("actor.unroll_overlap", a.unroll_overlap), {"actor.burn_in", a.burn_in}}) {
+    out->If(!r2d2 && value > 0, {key, "learner.algorithm"},
+            "is supported by learner.algorithm = \"r2d2\" only; omit it, or change the algorithm");
+  }
+  // Without unrolls there is another error already.
+  if (!r2d2 || a.unroll_length == 0) return;
+  out->If(a.unroll_overlap >= a.unroll_length, {"actor.unroll_overlap", "actor.unroll_length"},
+          "{} is not less than actor.unroll_length = {}, so unrolls would not advance; "
+          "lower it",
+          a.unroll_overlap, a.unroll_length);
+  out->If(a.burn_in > 0 && StateColumns(c.network.layers) == 0, {"actor.burn_in", "network.layers"},
+          "{} has no effect on a network without lstm and gru layers; omit it, or add one",
+          a.burn_in);
+  out->If(!c.learner.stored_state && StateColumns(c.network.layers) == 0,
+          {"learner.stored_state", "network.layers"},
+          "false has no effect on a network without lstm and gru layers; omit it, or add one");
+}
+
+// Rejects keys of other algorithms, which those that learn from new unrolls have no use for.
 void CheckKeysOfUnrolls(const Config& c, Conflicts* out) {
   const std::string name = TomlString(AlgorithmName(c.learner));
   const LearnerConfig plain;
@@ -273,15 +301,17 @@ void CheckUnrolls(const Config& c, Conflicts* out) {
           name);
   out->If(unrolls && !learns && algorithm != AlgorithmKind::kOwn,
           {"actor.unroll_length", "learner.algorithm"},
-          "{} is supported by learner.algorithm = \"pqn\", \"vtrace\", \"ppo\" and own algorithms "
-          "only, not by {}; set 0, or change the algorithm",
+          "{} is supported by learner.algorithm = \"r2d2\", \"pqn\", \"vtrace\", \"ppo\" and own "
+          "algorithms only, not by {}; set 0, or change the algorithm",
           c.actor.unroll_length, name);
+  CheckSequences(c, out);
   if (!unrolls) return;
-  out->If(c.actor.n_step != ActorConfig().n_step, {"actor.n_step", "actor.unroll_length"},
+  out->If(c.actor.n_step != ActorConfig().n_step && algorithm != AlgorithmKind::kR2d2,
+          {"actor.n_step", "actor.unroll_length"},
           "{} has no effect on unrolls, which contain every reward; omit it", c.actor.n_step);
   out->If(!c.learner.demonstrations.empty(), {"learner.demonstrations", "actor.unroll_length"},
           "are transitions, which do not fit into batches of unrolls; omit it, or set 0");
-  if (!learns) return;
+  if (!IsOnPolicy(algorithm)) return;
   // Old experience needs corrections, which pqn does not have, and V-trace only within bounds.
   out->If(c.replay.max_times_sampled == 0, {"replay.max_times_sampled", "learner.algorithm"},
           "is 0, but learner.algorithm = {} learns from new experience only; set the number of "

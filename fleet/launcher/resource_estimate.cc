@@ -103,7 +103,7 @@ Result<ProcessBytes> PredictProcesses(const Config& config, const EnvSpec& env,
   TROOP_ASSIGN_OR_RETURN(const Plan judging, plan(config.evaluator.envs));
   // A batch of unrolls has all of their frames.
   const std::int64_t length = config.actor.unroll_length;
-  const std::int64_t rows = config.learner.batch_size * (length + 1);
+  const std::int64_t rows = config.learner.batch_size * (config.actor.burn_in + length + 1);
   TROOP_ASSIGN_OR_RETURN(const Plan learning, plan(rows));
   TROOP_ASSIGN_OR_RETURN(const auto optimizer, MakeOptimizer(config.optimizer, 1));
   const double slots = double(optimizer->slots().size());

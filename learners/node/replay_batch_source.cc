@@ -97,6 +97,7 @@ ReplaySetup ReplayBatchSource::Setup() const {
           .unroll_length = config_.unroll_length,
           .log_probabilities = IsActorCritic(config_.learner.algorithm),
           .state_columns = StateColumns(config_.network.layers),
+          .burn_in = config_.burn_in,
           .frame_stack = config_.frame_stack,
           .batch_size = config_.learner.batch_size - DemonstrationRows(config_.learner)};
 }

@@ -14,6 +14,7 @@ enum class AlgorithmKind : std::uint8_t {
   kDpg,              // Ape-X DPG (Horgan et al. 2018)
   kTd3,              // twin delayed DPG (Fujimoto et al. 2018)
   kSac,              // soft actor-critic (Haarnoja et al. 2018)
+  kR2d2,             // recurrent replay distributed DQN (Kapturowski et al. 2019)
   kPqn,              // parallelized Q-network (Gallici et al. 2024)
   kVtrace,           // IMPALA: actor-critic with V-trace (Espeholt et al. 2018)
   kPpo,              // proximal policy optimization, asynchronous (Schulman et al. 2017)
@@ -24,9 +25,9 @@ enum class AlgorithmKind : std::uint8_t {
   kOwn,              // an agent's algorithm that an extension registers under another name
 };
 constexpr auto EnumNames(AlgorithmKind) {
-  return std::to_array<std::string_view>({"dqn", "dpg", "td3", "sac", "pqn", "vtrace", "ppo",
-                                          "classifier", "masked_lm", "external", "behavior_cloning",
-                                          "own"});
+  return std::to_array<std::string_view>({"dqn", "dpg", "td3", "sac", "r2d2", "pqn", "vtrace",
+                                          "ppo", "classifier", "masked_lm", "external",
+                                          "behavior_cloning", "own"});
 }
 // True for the algorithms of continuous actions, which train a policy and critics.
 constexpr bool HasPolicyNetwork(AlgorithmKind kind) {
@@ -43,6 +44,10 @@ constexpr bool IsActorCritic(AlgorithmKind kind) {
 }
 // True for the algorithms that learn from unrolls (actor.unroll_length) instead of transitions.
 constexpr bool LearnsFromUnrolls(AlgorithmKind kind) {
+  return kind == AlgorithmKind::kR2d2 || kind == AlgorithmKind::kPqn || IsActorCritic(kind);
+}
+// True for those of them whose experience must be new; the others replay it.
+constexpr bool IsOnPolicy(AlgorithmKind kind) {
   return kind == AlgorithmKind::kPqn || IsActorCritic(kind);
 }
 // True for supervised runs, which have learners, a parameter server and an evaluator, but no

@@ -146,7 +146,8 @@ bool IsSupported(const FusedNetworkSpec& spec) {
   std::size_t linears = 0;
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerConfig& layer = spec.layers[i];
-    if (layer.type == LayerType::kOwn || layer.type == LayerType::kLayerNorm) return false;
+    // Other types have their own modules.
+    if (layer.type != LayerType::kLinear && layer.type != LayerType::kConv2d) return false;
     if (layer.type == LayerType::kConv2d) {
       if (i != 0 || !IsSmallConv(spec, layer)) return false;
     } else if (layer.units < 1 || ++linears > std::size_t(FusedNet::kTrunkMax)) {

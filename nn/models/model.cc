@@ -30,9 +30,9 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvS
   // Shapes flow through the layers; the head has K outputs per action.
   parts.push_back({"input", std::move(first.module)});
   Shape shape = first.shape;
-  TROOP_RETURN_IF_ERROR(AppendLayers(
-      {"network.layers", layers, 0, layers.size(), setup.library, IsActorCritic(setup.algorithm)},
-      &shape, &parts));
+  TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size(), setup.library,
+                                      LearnsFromUnrolls(setup.algorithm)},
+                                     &shape, &parts));
   if (setup.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", setup.network.dueling_units);
   const std::int64_t features = shape.elements(), numbers = GetValueHead(setup).numbers;

@@ -60,9 +60,8 @@ Result<std::unique_ptr<Module>> MakeLayer(const LayerRange& range, std::size_t i
   if (IsRecurrent(layer.type)) {
     if (!range.recurrent)
       return InvalidArgument(
-          "{}: lstm and gru layers are supported by learner.algorithm = \"vtrace\" and \"ppo\" "
-          "only; use "
-          "env.frame_stack, or change the algorithm",
+          "{}: lstm and gru layers are supported by learner.algorithm = \"r2d2\", \"pqn\", "
+          "\"vtrace\" and \"ppo\" only; use env.frame_stack, or change the algorithm",
           name);
     // Each layer has the columns of the state that follow those of the layers before it.
     const RecurrentOptions options{in, layer.units, StateColumns(std::span(range.layers).first(i))};

@@ -57,8 +57,9 @@ Codec CodecFor(FrameCompression compression, const TensorSpec& observation) {
 
 TrajectorySpec TrajectoryFor(const ReplaySetup& setup, const EnvSpec& env) {
   TrajectorySpec spec{.observation = env.observation, .action = env.action.tensor()};
-  if (setup.log_probabilities)
-    spec.state = TensorSpec{DType::kF32, {setup.state_columns + setup.unroll_length}};
+  const std::int64_t numbers =
+      setup.state_columns + (setup.log_probabilities ? setup.unroll_length : 0);
+  if (numbers > 0) spec.state = TensorSpec{DType::kF32, {numbers}};
   return spec;
 }
 
@@ -67,7 +68,8 @@ ViewSpec ViewFor(const ReplaySetup& setup) {
   if (setup.unroll_length > 0) {
     return {.kind = ViewSpec::Kind::kSequence,
             .length_max = int(setup.unroll_length),
-            .stack = int(setup.frame_stack)};
+            .stack = int(setup.frame_stack),
+            .burn_in = int(setup.burn_in)};
   }
   return {.kind = ViewSpec::Kind::kTransition,
           .length_max = int(setup.n_step),

@@ -97,6 +97,7 @@ class ActorWorld {
             .unroll_length = config_.actor.unroll_length,
             .log_probabilities = IsActorCritic(config_.model.algorithm),
             .state_columns = StateColumns(config_.model.network.layers),
+            .burn_in = config_.actor.burn_in,
             .frame_stack = config_.env.frame_stack};
   }
 

@@ -104,5 +104,62 @@ TEST(SampledUnrollsTest, HaveRecurrentStateFromWhichThePolicyFollows) {
   EXPECT_GT(continues, 0);
 }
 
+// The sequences of R2D2 overlap. Each comes with its burn-in and the state before that, from which
+// the policy's state at its first step follows, and with the priority of its TD errors.
+TEST(SampledUnrollsTest, SequencesOfR2d2HaveBurnInAndStateBeforeIt) {
+  constexpr std::size_t kSteps = 4, kBurnIn = 2, kColumns = 5;
+  for (const std::int64_t stack : {1, 2}) {
+    ActingConfig config = Catch();
+    config.model.algorithm = AlgorithmKind::kR2d2;
+    config.model.network.layers = {{.type = LayerType::kGru, .units = std::int64_t(kColumns)}};
+    config.model.frame_stack = config.env.frame_stack = stack;
+    config.actor.unroll_length = std::int64_t(kSteps);
+    config.actor.unroll_overlap = 2;
+    config.actor.burn_in = std::int64_t(kBurnIn);
+    config.actor.n_step = 2;
+    config.actor.epsilon_base = 0;
+    config.replay.min_items = 20;
+    config.replay.sampler = SelectorKind::kUniform;
+    ActorWorld world(config);
+    world.PublishWeights(1);
+    world.GrantUpTo(400);
+    ASSERT_TRUE(world.Rounds(3000));
+    const auto actions = std::size_t(world.spec().action.count);
+    const std::size_t frame = world.spec().observation.shape.elements();
+    std::map<std::int32_t, int> burn_ins;
+    for (const SampleBatch& batch : world.Draw()) {
+      ASSERT_EQ(batch.state.shape(), (Shape{batch.size(), std::int64_t(kColumns)}));
+      ASSERT_EQ(batch.observation.dim(1), std::int64_t(kSteps + kBurnIn) + stack);
+      for (std::size_t i = 0; i < std::size_t(batch.size()); ++i) {
+        const auto before = std::size_t(batch.burn_in[i]), length = std::size_t(batch.length[i]);
+        ++burn_ins[batch.burn_in[i]];
+        // Rows of the burn-in and of the steps, each with its stack.
+        std::vector<float> rows;
+        const auto window = batch.observation.Rows(std::int64_t(i), 1).as<float>();
+        for (std::size_t t = kBurnIn - before; t < kBurnIn + length; ++t) {
+          const auto row = window.subspan(t * frame, std::size_t(stack) * frame);
+          rows.insert(rows.end(), row.begin(), row.end());
+        }
+        const Shape one = NetworkInput(config.model, world.spec()).shape;
+        const ConstTensor in =
+            ConstTensor::Borrow(std::as_bytes(std::span<const float>(rows)),
+                                {DType::kF32, one.Prepend(std::int64_t(before + length))});
+        const std::vector<std::int32_t> steps{std::int32_t(before + length)};
+        const Sequences sequences{
+            steps, batch.state.Rows(std::int64_t(i), 1).as<float>(), {}, std::int64_t(kColumns)};
+        const Tensor out = world.Forward(in, &sequences);
+        // Without exploration, each action is the greedy one of the recomputed values.
+        for (std::size_t t = 0; t < length; ++t) {
+          const auto q = out.as<float>().subspan((before + t) * actions, actions);
+          const auto action = batch.action.as<std::int32_t>()[i * (kSteps + kBurnIn) + kBurnIn + t];
+          EXPECT_NEAR(q[std::size_t(action)], *std::ranges::max_element(q), 1e-6);
+        }
+      }
+    }
+    EXPECT_GT(burn_ins[0], 0);                      // starts of episodes
+    EXPECT_GT(burn_ins[std::int32_t(kBurnIn)], 0);  // later ones
+  }
+}
+
 }  // namespace
 }  // namespace troop

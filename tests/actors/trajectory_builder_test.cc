@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "core/base/philox.h"
 
@@ -382,6 +383,97 @@ TEST(TrajectoryBuilderTest, UnrollsBeginWithRecurrentStateBeforeTheirFirstStep) 
     const auto state = items[i].state.as<float>();
     EXPECT_EQ(std::vector<float>(state.begin(), state.end()), wanted[i / 2]) << i;
   }
+}
+
+// Neighbours share `overlap` steps; together the unrolls of an episode cover every step, and the
+// last one has at least one further step. Each carries the recurrent state before its burn-in.
+TEST(TrajectoryBuilderTest, OverlappingUnrollsCoverEpisodes) {
+  TrajectorySpec spec = Spec();
+  spec.state = TensorSpec{DType::kF32, {1}};
+  for (const auto& [length, overlap, burn_in] :
+       {std::tuple(4, 2, 3), {5, 4, 1}, {3, 0, 7}, {4, 1, 0}}) {
+    const std::vector<TestStep> steps = RandomSteps(300, std::uint64_t(10 * length + overlap));
+    TrajectoryBuilder builder({.spec = spec,
+                               .unroll = length,
+                               .state_columns = 1,
+                               .overlap = overlap,
+                               .burn_in = burn_in},
+                              7);
+    for (std::size_t t = 0; t < steps.size(); ++t) {
+      const float state = float(t);
+      const TestStep& s = steps[t];
+      builder.Append({.observation = std::as_bytes(std::span(&s.observation, 1)),
+                      .action = std::as_bytes(std::span(&s.action, 1)),
+                      .terminated = s.terminated,
+                      .truncated = s.truncated,
+                      .final_observation = std::as_bytes(std::span(&s.final_observation, 1)),
+                      .policy_version = t,
+                      .state = std::span(&state, 1)});
+    }
+    std::vector<Item> items;
+    builder.Take(&items);
+    std::size_t item = 0, begin = 0, frame = 0;
+    while (begin < steps.size()) {
+      std::size_t end = begin;
+      while (end < steps.size() && !steps[end].terminated && !steps[end].truncated) ++end;
+      const bool open = end == steps.size();
+      end += open ? 0 : 1;
+      for (std::size_t first = begin;; first += std::size_t(length - overlap)) {
+        const std::size_t last = std::min(end, first + std::size_t(length));
+        // An open unroll waits for more steps, a full one for the q-value of the next frame.
+        if (open && last == end) break;
+        ASSERT_LT(item, items.size());
+        EXPECT_EQ(items[item].first_frame, frame + first - begin);
+        EXPECT_EQ(items[item].length, last - first);
+        EXPECT_EQ(items[item].burn_in, burn_in);
+        EXPECT_EQ(items[item].policy_version, first);
+        const std::size_t from = first - std::min(first - begin, std::size_t(burn_in));
+        EXPECT_EQ(items[item].state.as<float>()[0], float(from));
+        ++item;
+        if (last == end) break;
+      }
+      frame += end - begin + 1;
+      begin = end;
+    }
+    EXPECT_EQ(item, items.size());
+  }
+}
+
+// Priorities of R2D2 by the formula, one step at a time.
+TEST(TrajectoryBuilderTest, PriorityOfUnrollMixesLargestAndMeanRescaledErrors) {
+  const auto h = [](double x) {
+    return (x < 0 ? -1 : 1) * (std::sqrt(std::abs(x) + 1) - 1) + 0.001 * x;
+  };
+  constexpr int kUnroll = 6, kN = 3;
+  const double gamma = 0.9, eta = 0.75;
+  TrajectoryBuilder builder({.spec = Spec(),
+                             .unroll = kUnroll,
+                             .gamma = gamma,
+                             .unroll_n_step = kN,
+                             .rescale = true,
+                             .largest_share = eta},
+                            7);
+  // q-values on the rescaled scale; `raw` is h⁻¹ of q_max.
+  const double raw[] = {3, -2, 10, 0.5, 40, -7, 12};
+  const float taken[] = {1, -1, 2, 0.5, 3, -2}, reward[] = {5, -3, 20, 0, -40, 8};
+  for (int t = 0; t <= kUnroll; ++t) {
+    AppendStep(&builder, {.q_taken = t < kUnroll ? taken[t] : 0,
+                          .q_max = float(h(raw[t])),
+                          .reward = t < kUnroll ? reward[t] : 0});
+  }
+  std::vector<Item> items;
+  builder.Take(&items);
+  ASSERT_EQ(items.size(), 1u);
+  double largest = 0, sum = 0;
+  for (int t = 0; t < kUnroll; ++t) {
+    const int end = std::min(kUnroll, t + kN);
+    double value = std::pow(gamma, end - t) * raw[end];
+    for (int k = t; k < end; ++k) value += std::pow(gamma, k - t) * double(reward[k]);
+    const double error = std::abs(h(value) - double(taken[t]));
+    largest = std::max(largest, error);
+    sum += error;
+  }
+  EXPECT_NEAR(items[0].priority, eta * largest + (1 - eta) * sum / kUnroll, 1e-5);
 }
 
 TEST(TrajectoryBuilderTest, CutCompletesUnrollOnlyWithKnownValue) {

@@ -53,6 +53,7 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"learner.algorithm=dpg", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=td3", {"env.id=Pendulum-v1"}},
       {"learner.algorithm=sac", {"env.id=Pendulum-v1"}},
+      {"learner.algorithm=r2d2", {"actor.unroll_length=8"}},
       {"learner.algorithm=pqn", unrolls},
       {"learner.algorithm=vtrace", unrolls},
       {"learner.algorithm=ppo", unrolls},

@@ -154,6 +154,21 @@ TEST_F(ExactResumeTest, UnrollsResumeToSameBytes) {
   }
 }
 
+TEST_F(ExactResumeTest, SequencesOfR2d2ResumeToSameBytes) {
+  more_ = {"learner.algorithm=r2d2",
+           "network.layers=[{type=\"lstm\", units=8}]",
+           "actor.unroll_length=8",
+           "actor.unroll_overlap=4",
+           "actor.burn_in=4",
+           "actor.insert_batch_size=4",
+           "replay.min_items=8",
+           "replay.samples_per_insert=1",
+           "learner.batch_size=2",
+           "learner.target_update_every_updates=10",
+           "checkpoint.every_updates=15"};
+  EXPECT_TRUE(DiesAt("disk.half", 30));
+}
+
 TEST_F(ExactResumeTest, InferenceServerResumesToSameBytes) {
   more_ = {"actor.inference=server", "fleet.actors=2"};
   EXPECT_TRUE(DiesAt("disk.half", 30));

@@ -99,6 +99,38 @@ TEST_F(UnrollRunTest, RecurrentLearnerSurvivesDeaths) {
   EXPECT_LT(Metric("learner/approx_kl", "ppo"), 0.1);
 }
 
+// Overlapping sequences with burn-in and prioritized replay, by two learners through shards.
+TEST_F(UnrollRunTest, R2d2SurvivesDeaths) {
+  std::vector<std::string> words{
+      "learner.algorithm=r2d2",
+      "name=r2d2",
+      "env.id=StatelessCartPole-v1",
+      "network.layers=[{type=\"linear\", units=16}, {type=\"gru\", units=16}]",
+      "actor.unroll_length=16",
+      "actor.unroll_overlap=8",
+      "actor.burn_in=8",
+      "actor.n_step=5",
+      "actor.insert_batch_size=8",
+      "replay.min_items=64",
+      "replay.capacity_items=2000",
+      "replay.samples_per_insert=2",
+      "learner.batch_size=8",
+      "learner.sync=paramserver",
+      "paramserver.shards=2",
+      "fleet.learners=2",
+      "run.total_steps=" + std::to_string(kUnrolledSteps)};
+  const auto troop = Train(words);
+  ASSERT_TRUE(AwaitSteps(3000, "r2d2")) << troop->output();
+  for (const char* const role : {"learner", "actor"}) {
+    const std::vector<pid_t> processes = RoleProcesses(Coordinator("r2d2"), role);
+    ASSERT_FALSE(processes.empty());
+    SendSignal(processes[0], SIGKILL);
+  }
+  ExpectDone(troop.get(), kUnrolledSteps, "r2d2");
+  EXPECT_GT(Updates("r2d2"), 100);
+  EXPECT_TRUE(std::isfinite(Json(run("r2d2") + "/result.json").Find("final_return_mean")->number));
+}
+
 // An actor has stacks of frames, and the batches of unrolls have them too.
 TEST_F(UnrollRunTest, StackedFramesAndInferenceServersTrain) {
   for (const std::string name : {"pqn", "vtrace"}) {

@@ -184,15 +184,23 @@ inline void RepairUnrolls(Config* c) {
     if (IsRecurrent(layer.type)) layer.type = LayerType::kLinear;
   for (LayerConfig& layer : c->network.layers) {
     if (!IsRecurrent(layer.type)) continue;
-    if (!IsActorCritic(c->learner.algorithm)) layer.type = LayerType::kLinear;
-    if (IsActorCritic(c->learner.algorithm)) c->actor.inference = InferencePlace::kLocal;
+    if (!unrolls) layer.type = LayerType::kLinear;
+    if (unrolls) c->actor.inference = InferencePlace::kLocal;
   }
   c->actor.unroll_length = unrolls ? std::max<std::int64_t>(1, c->actor.unroll_length) : 0;
+  const bool r2d2 = c->learner.algorithm == AlgorithmKind::kR2d2;
+  c->actor.unroll_overlap =
+      r2d2 ? std::min(c->actor.unroll_overlap, c->actor.unroll_length - 1) : 0;
+  if (!r2d2 || StateColumns(c->network.layers) == 0) {
+    c->actor.burn_in = 0;
+    c->learner.stored_state = true;
+  }
   if (c->replay.max_times_sampled > 0) c->replay.max_times_sampled = 1000000000;
   if (!unrolls) return;
+  c->learner.demonstrations.clear();
+  if (r2d2) return;
   c->replay.max_times_sampled = 1000000000;
   c->actor.n_step = plain.actor.n_step;
-  c->learner.demonstrations.clear();
   c->learner.target_update_every_updates = plain.learner.target_update_every_updates;
   c->learner.target_tau = plain.learner.target_tau;
   c->learner.double_q = plain.learner.double_q;
@@ -216,7 +224,11 @@ inline void RepairKeysOfAlgorithms(Config* c) {
     c->actor.noise_alpha = plain.actor.noise_alpha;
     l.action_gradient_clip = plain.learner.action_gradient_clip;
   }
-  if (!LearnsFromUnrolls(algorithm)) l.lambda = plain.learner.lambda;
+  if (!IsOnPolicy(algorithm)) l.lambda = plain.learner.lambda;
+  if (algorithm != AlgorithmKind::kR2d2) {
+    l.value_rescaling = plain.learner.value_rescaling;
+    l.priority_max_share = plain.learner.priority_max_share;
+  }
   if (!IsActorCritic(algorithm)) {
     l.value_cost = plain.learner.value_cost;
     l.entropy_cost = plain.learner.entropy_cost;
@@ -262,9 +274,10 @@ inline void Repair(Config* c) {
   c->actor.insert_copies = 1 + c->actor.insert_copies % 8;
   c->inference.max_batch_size = std::max(c->inference.max_batch_size, c->actor.envs);
   if (HasPolicyNetwork(c->learner.algorithm)) c->inference.device = DeviceChoice::kAuto;
-  c->replay.capacity_items = std::max(
-      {c->replay.capacity_items, c->replay.min_items,
-       4096 + 8 * c->actor.envs * (c->actor.n_step + c->actor.unroll_length + c->env.frame_stack)});
+  c->replay.capacity_items = std::max({c->replay.capacity_items, c->replay.min_items,
+                                       4096 + 8 * c->actor.envs *
+                                                  (c->actor.n_step + c->actor.unroll_length +
+                                                   c->actor.burn_in + c->env.frame_stack)});
   c->replay.samples_per_insert = std::max(c->replay.samples_per_insert, 1e-3);
   c->replay.samples_per_insert_tolerance_rate = 1e6;
   c->replay.samples_per_insert =

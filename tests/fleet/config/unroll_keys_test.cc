@@ -17,15 +17,20 @@ std::vector<std::string> Unrolls(const std::string& algorithm, std::vector<std::
 std::vector<std::string> Pqn(std::vector<std::string> more) { return Unrolls("pqn", more); }
 std::vector<std::string> Ppo(std::vector<std::string> more) { return Unrolls("ppo", more); }
 
+std::vector<std::string> R2d2(std::vector<std::string> more) {
+  more.insert(more.end(), {"learner.algorithm=r2d2", "actor.unroll_length=32"});
+  return more;
+}
+
 // Keys of runs whose items are unrolls, where they contradict others.
 TEST(UnrollKeysTest, RejectsImpossibleCombinations) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"learner.algorithm=pqn"},
        "actor.unroll_length: is 0, but learner.algorithm = \"pqn\" learns from unrolls"},
       {{"actor.unroll_length=8"},
-       "supported by learner.algorithm = \"pqn\", \"vtrace\", \"ppo\" and own algorithms only, not "
-       "by "
-       "\"dqn\""},
+       "supported by learner.algorithm = \"r2d2\", \"pqn\", \"vtrace\", \"ppo\" and own algorithms "
+       "only, "
+       "not by \"dqn\""},
       {{"actor.unroll_length=8", "learner.algorithm=sac"}, "not by \"sac\""},
       {{"actor.unroll_length=1025"}, "actor.unroll_length"},
       {Pqn({"actor.n_step=5"}), "5 has no effect on unrolls"},
@@ -71,8 +76,22 @@ TEST(UnrollKeysTest, RejectsImpossibleCombinations) {
        "network.layers[1]: a conv2d layer can't follow"},
       {Ppo({"network.layers=[{type=\"lstm\", units=8}]", "actor.inference=server"}),
        "inference servers keep no recurrent states"},
-      {Pqn({"network.layers=[{type=\"lstm\", units=8}]"}),
-       "lstm and gru layers are supported by learner.algorithm = \"vtrace\" and \"ppo\" only"},
+      {{"network.layers=[{type=\"lstm\", units=8}]"},
+       "lstm and gru layers are supported by learner.algorithm = \"r2d2\", \"pqn\", \"vtrace\" and "
+       "\"ppo\" only"},
+      {R2d2({"actor.unroll_overlap=32"}),
+       "32 is not less than actor.unroll_length = 32, so unrolls would not advance"},
+      {R2d2({"actor.burn_in=4"}), "has no effect on a network without lstm and gru layers"},
+      {R2d2({"learner.stored_state=false"}), "false has no effect on a network without lstm"},
+      {Pqn({"learner.stored_state=false"}), "learner.stored_state=false: is supported by"},
+      {R2d2({"learner.lambda=0.3"}), "learner.lambda=0.3: is supported by"},
+      {R2d2({"learner.critic=quantile"}), "learn values"},
+      {R2d2({"learner.priority_max_share=1.5"}), "learner.priority_max_share"},
+      {Pqn({"actor.unroll_overlap=4"}), "is supported by learner.algorithm = \"r2d2\" only"},
+      {Pqn({"actor.burn_in=4"}), "is supported by learner.algorithm = \"r2d2\" only"},
+      {{"actor.burn_in=4"}, "is supported by learner.algorithm = \"r2d2\" only"},
+      {Pqn({"learner.value_rescaling=false"}), "learner.value_rescaling=false: is supported by"},
+      {{"learner.priority_max_share=0.5"}, "learner.priority_max_share=0.5: is supported by"},
       {{"learner.algorithm=sac", "network.critic_layers=[{type=\"lstm\", units=8}]"},
        "critics have no recurrent layers"},
       {{"learner.algorithm=vtrace"},
@@ -91,6 +110,16 @@ TEST(UnrollKeysTest, AcceptsShardsThreadsAndInferenceServers) {
     const auto config = ParseConfig("", "run.toml", Pqn({more}));
     EXPECT_TRUE(config.ok()) << config.status().ToString();
   }
+  for (const std::string more :
+       {"replay.max_times_sampled=0", "actor.n_step=5", "learner.double_q=false",
+        "learner.target_update_every_updates=2500", "actor.unroll_overlap=16",
+        "network.dueling_units=8", "actor.inference=server", "replay.sampler=prioritized"}) {
+    const auto config = ParseConfig("", "run.toml", R2d2({more}));
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+  }
+  const auto burn_in = ParseConfig(
+      "", "run.toml", R2d2({"actor.burn_in=40", "network.layers=[{type=\"gru\", units=8}]"}));
+  EXPECT_TRUE(burn_in.ok()) << burn_in.status().ToString();
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST(OwnAlgorithmTest, UnknownNameIsNamedWithTheKnownOnes) {
   Register("same_dqn", MakeSameDqn);
   EXPECT_THAT(ErrorOf(OwnConfig("some_dqn")),
               testing::AllOf(HasSubstr("learner.algorithm: \"some_dqn\" is unknown"),
-                             HasSubstr("dqn, dpg, td3, sac, pqn, vtrace, ppo, classifier, "
+                             HasSubstr("dqn, dpg, td3, sac, r2d2, pqn, vtrace, ppo, classifier, "
                                        "masked_lm, external, behavior_cloning"),
                              HasSubstr("same_dqn"), HasSubstr("learner.library")));
 }

@@ -11,18 +11,12 @@ namespace {
 
 // A new algorithm must be described, or be listed here with its reason.
 TEST(PolicyDescriptionTest, EveryAgentCanBeExported) {
-  constexpr AlgorithmKind kKinds[] = {AlgorithmKind::kDqn,
-                                      AlgorithmKind::kDpg,
-                                      AlgorithmKind::kTd3,
-                                      AlgorithmKind::kSac,
-                                      AlgorithmKind::kPqn,
-                                      AlgorithmKind::kVtrace,
-                                      AlgorithmKind::kPpo,
-                                      AlgorithmKind::kClassifier,
-                                      AlgorithmKind::kMaskedLm,
-                                      AlgorithmKind::kExternal,
-                                      AlgorithmKind::kBehaviorCloning,
-                                      AlgorithmKind::kOwn};
+  constexpr AlgorithmKind kKinds[] = {
+      AlgorithmKind::kDqn,      AlgorithmKind::kDpg,      AlgorithmKind::kTd3,
+      AlgorithmKind::kSac,      AlgorithmKind::kR2d2,     AlgorithmKind::kPqn,
+      AlgorithmKind::kVtrace,   AlgorithmKind::kPpo,      AlgorithmKind::kClassifier,
+      AlgorithmKind::kMaskedLm, AlgorithmKind::kExternal, AlgorithmKind::kBehaviorCloning,
+      AlgorithmKind::kOwn};
   ASSERT_EQ(std::size(kKinds), EnumNames(AlgorithmKind()).size());
   for (const AlgorithmKind kind : kKinds) {
     ModelSetup setup;

@@ -1,11 +1,11 @@
 // Implements PQN updates on the CPU.
-#include "learners/rl/pqn.h"
+#include "learners/unrolls/pqn.h"
 
 #include <utility>
 
 #include "kernels/loss/q_lambda_loss.h"
 #include "learners/rl/dqn.h"
-#include "learners/rl/unroll_algorithm.h"
+#include "learners/unrolls/unroll_algorithm.h"
 #include "nn/models/model.h"
 
 namespace troop {

@@ -1,4 +1,4 @@
-#include "learners/rl/actor_critic.h"
+#include "learners/unrolls/actor_critic.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -225,9 +225,9 @@ TEST(ActorCriticTest, RejectsBatchWithoutLogProbabilitiesAndNonFiniteOnes) {
   std::vector<float> priority(4);
   const auto without = made->Update(UnrollBatch(4, 1), 0, priority);
   EXPECT_THAT(without.status().message(),
-              HasSubstr("log-probabilities of the actions are missing"));
+              HasSubstr("the state of the unrolls is missing, not f32[4, 5]"));
   const auto other = made->Update(StochasticBatch(4, 1, 6), 0, priority);
-  EXPECT_THAT(other.status().message(), HasSubstr("are f32[4, 11], not f32[4, 5]"));
+  EXPECT_THAT(other.status().message(), HasSubstr("is f32[4, 11], not f32[4, 5]"));
   SampleBatch b = StochasticBatch(4, 1);
   b.state.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(made->Update(b, 0, priority).status().code(), Code::kDataLoss);

@@ -1,4 +1,4 @@
-#include "learners/rl/pqn.h"
+#include "learners/unrolls/pqn.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "learners/rl/unroll_frames.h"
+#include "learners/unrolls/unroll_frames.h"
 #include "nn/models/model.h"
 #include "tests/kernels/small_net_reference.h"
 #include "tests/learners/dqn_testing.h"
@@ -215,10 +215,11 @@ TEST(PqnTest, RowsHaveStackedFramesWithoutPadding) {
   for (const std::int64_t stack : {1, 3}) {
     EnvSpec env = Env();
     if (stack > 1) env.observation.shape = env.observation.shape.Prepend(stack);
-    UnrollFrames frames(env, stack);
+    const UnrollWindow window{.stack = stack};
+    UnrollFrames frames(env, window);
     for (const std::int64_t unrolls : {4, 7, 2}) {
       const SampleBatch b = UnrollBatch(unrolls, std::uint64_t(unrolls), stack);
-      ASSERT_TRUE(CheckUnrolls(b, env, stack, std::size_t(unrolls)).ok());
+      ASSERT_TRUE(CheckUnrolls(b, env, window, std::size_t(unrolls)).ok());
       frames.Fill(b);
       std::vector<float> expected;
       for (std::int64_t i = 0; i < unrolls; ++i) {

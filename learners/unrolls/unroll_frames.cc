@@ -1,8 +1,7 @@
 // Implements the rows of unrolls, and the validation of such batches.
-#include "learners/rl/unroll_frames.h"
+#include "learners/unrolls/unroll_frames.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace troop {
 namespace {
@@ -21,21 +20,26 @@ Status CheckSpec(const char* name, const Tensor& tensor, const TensorSpec& want)
 
 }  // namespace
 
-// Step t of an unroll is column t of the window's last length_max + 1 frames, after stack - 1
-// earlier ones; its stack are the columns [t, t + stack).
-void UnrollFrames::Fill(const SampleBatch& batch) {
-  size_ = std::accumulate(batch.length.begin(), batch.length.end(), batch.size());
+// From windows of constant size to rows without gaps.
+template <class First, class Count>
+void UnrollFrames::Copy(const SampleBatch& batch, First first, Count count) {
+  size_ = 0;
+  for (std::size_t i = 0; i < batch.length.size(); ++i) size_ += count(i);
+  rows_ = {};
+  if (size_ == 0) return;
   if (storage_.empty() || storage_.dim(0) < size_) {
     storage_ = Tensor::Uninitialized(env_.observation.dtype, env_.observation.shape.Prepend(size_));
   }
-  const std::size_t frame = FrameOf(env_, stack_).bytes(), row = frame * std::size_t(stack_);
+  const auto stack = std::size_t(window_.stack);
+  const std::size_t frame = FrameOf(env_, window_.stack).bytes(), row = frame * stack;
   const std::size_t window = batch.observation.bytes().size() / std::size_t(batch.size());
   std::byte* to = storage_.bytes().data();
   for (std::size_t i = 0; i < batch.length.size(); ++i) {
-    const std::span<const std::byte> from = batch.observation.bytes().subspan(i * window, window);
-    const auto frames = std::size_t(batch.length[i]) + 1;
+    const std::span<const std::byte> from =
+        batch.observation.bytes().subspan(i * window + std::size_t(first(i)) * frame);
+    const auto frames = std::size_t(count(i));
     // Without stacking the frames of an unroll are consecutive.
-    if (stack_ == 1) {
+    if (stack == 1) {
       std::ranges::copy(from.first(frames * frame), to);
       to += frames * frame;
       continue;
@@ -47,8 +51,21 @@ void UnrollFrames::Fill(const SampleBatch& batch) {
   rows_ = ConstTensor(storage_.Rows(0, size_));
 }
 
+// The stack of step t are `stack` columns of the window, the first of which is burn_in + t.
+void UnrollFrames::Fill(const SampleBatch& batch) {
+  Copy(
+      batch, [&](std::size_t) { return window_.burn_in; },
+      [&](std::size_t i) { return std::int64_t(batch.length[i]) + 1; });
+}
+
+void UnrollFrames::FillBurnIn(const SampleBatch& batch) {
+  Copy(
+      batch, [&](std::size_t i) { return window_.burn_in - batch.burn_in[i]; },
+      [&](std::size_t i) { return std::int64_t(batch.burn_in[i]); });
+}
+
 // Batches come from the network, so a replay with another config must not crash the learner.
-Status CheckUnrolls(const SampleBatch& batch, const EnvSpec& env, std::int64_t stack,
+Status CheckUnrolls(const SampleBatch& batch, const EnvSpec& env, const UnrollWindow& window,
                     std::size_t priorities) {
   const std::int64_t size = batch.size();
   if (size == 0) return InvalidArgument("the batch is empty");
@@ -57,27 +74,35 @@ Status CheckUnrolls(const SampleBatch& batch, const EnvSpec& env, std::int64_t s
   }
   // The number of steps S is free, but all per-step tensors must have the same.
   const std::int64_t steps = batch.reward.dim(1);
-  const TensorSpec frame = FrameOf(env, stack), one = env.action.tensor();
-  TROOP_RETURN_IF_ERROR(CheckSpec("observation", batch.observation,
-                                  {frame.dtype, frame.shape.Prepend(steps + stack).Prepend(size)}));
+  const TensorSpec frame = FrameOf(env, window.stack), one = env.action.tensor();
+  TROOP_RETURN_IF_ERROR(
+      CheckSpec("observation", batch.observation,
+                {frame.dtype, frame.shape.Prepend(steps + window.stack).Prepend(size)}));
   TROOP_RETURN_IF_ERROR(
       CheckSpec("action", batch.action, {one.dtype, one.shape.Prepend(steps).Prepend(size)}));
   TROOP_RETURN_IF_ERROR(CheckSpec("reward", batch.reward, {DType::kF32, {size, steps}}));
   TROOP_RETURN_IF_ERROR(CheckSpec("discount", batch.discount, {DType::kF32, {size, steps}}));
   const auto count = std::size_t(size);
-  if (batch.weight.size() != count || batch.length.size() != count || priorities != count) {
-    return InvalidArgument("{} weights, {} lengths and {} priorities for a batch of {} unrolls",
-                           batch.weight.size(), batch.length.size(), priorities, size);
+  if (batch.weight.size() != count || batch.length.size() != count ||
+      batch.burn_in.size() != count || priorities != count) {
+    return InvalidArgument(
+        "{} weights, {} lengths, {} burn-ins and {} priorities for a batch of {} unrolls",
+        batch.weight.size(), batch.length.size(), batch.burn_in.size(), priorities, size);
   }
   // Values that index into tensors, which the loss does not check.
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t length = batch.length[i];
-    if (length < 1 || length > steps) {
-      return InvalidArgument("unroll {}: length {} is not in [1, {}]", i, length, steps);
+    const std::int32_t length = batch.length[i], burn_in = batch.burn_in[i];
+    if (length < 1 || length > steps - window.burn_in) {
+      return InvalidArgument("unroll {}: length {} is not in [1, {}]", i, length,
+                             steps - window.burn_in);
+    }
+    if (burn_in < 0 || burn_in > window.burn_in) {
+      return InvalidArgument("unroll {}: burn-in {} is not in [0, {}]", i, burn_in, window.burn_in);
     }
     if (!env.action.discrete()) continue;
-    const auto actions =
-        batch.action.as<std::int32_t>().subspan(i * std::size_t(steps), std::size_t(length));
+    // Actions of the burn-in are not used.
+    const auto actions = batch.action.as<std::int32_t>().subspan(
+        i * std::size_t(steps) + std::size_t(window.burn_in), std::size_t(length));
     for (const std::int32_t action : actions) {
       if (action >= 0 && action < env.action.count) continue;
       return InvalidArgument("unroll {}: action {} is not in [0, {})", i, action, env.action.count);

@@ -1,5 +1,5 @@
 // Implements V-trace and PPO updates on the CPU.
-#include "learners/rl/actor_critic.h"
+#include "learners/unrolls/actor_critic.h"
 
 #include <algorithm>
 #include <string>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/loss/policy_gradient_loss.h"
-#include "learners/rl/unroll_algorithm.h"
+#include "learners/unrolls/unroll_algorithm.h"
 #include "nn/models/model.h"
 
 namespace troop {
@@ -22,20 +22,12 @@ class ActorCritic final : public UnrollAlgorithm {
   }
 
  private:
-  Status CheckBatch(const SampleBatch& batch) const override;
+  // The log-probability of the action.
+  std::int64_t NumbersPerStep() const override { return 1; }
   LossReport ComputeLoss(const SampleBatch& batch, const Outputs& outputs) override;
 
   std::vector<float> log_mu_;  // [B, S]
 };
-
-// An item without a state was inserted by actors of another algorithm.
-Status ActorCritic::CheckBatch(const SampleBatch& batch) const {
-  const TensorSpec want{DType::kF32, {batch.size(), state_columns() + batch.reward.dim(1)}};
-  if (!batch.state.empty() && batch.state.spec() == want) return Status::Ok();
-  return InvalidArgument("the states and log-probabilities of the actions are {}, not {}",
-                         batch.state.empty() ? "missing" : batch.state.spec().ToString(),
-                         want.ToString());
-}
 
 // The report's value is the mean V, its error the mean |v_t - V_t|.
 LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& outputs) {
