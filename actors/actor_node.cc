@@ -400,8 +400,11 @@ float ActorNode::LogMu(std::size_t i) const {
   if (!IsActorCritic(config_.model.algorithm)) return 0;
   const PolicyOutput& output = runner_->output();
   const auto width = std::size_t(output.q.dim(1));
-  return LogProbability(keys_[i], output.q.as<float>().subspan(i * width, width),
-                        output.action.as<std::int32_t>()[i]);
+  const auto row = output.q.as<float>().subspan(i * width, width);
+  const ActionSpec& spec = env().action;
+  if (spec.discrete()) return LogProbability(keys_[i], row, output.action.as<std::int32_t>()[i]);
+  const std::size_t size = spec.low.size();
+  return LogProbability(keys_[i], row, spec, output.action.as<float>().subspan(i * size, size));
 }
 
 // Appends the valid steps to the trajectories, up to the leased number.

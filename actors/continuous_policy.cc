@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <utility>
 
 #include "actors/policy.h"
 #include "core/base/philox.h"
+#include "kernels/loss/policy_distribution.h"
 #include "nn/models/model.h"
 #include "nn/models/policy_critic.h"
 #include "nn/models/value_head.h"
@@ -39,6 +41,49 @@ class Draws {
   Rng rng_;
   const std::uint64_t first_;
 };
+
+}  // namespace
+
+// Random values are those of the other continuous policies: one block per component.
+void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
+                   const ActionSpec& spec, std::span<float> action) {
+  const std::size_t size = spec.low.size(), width = 2 * size + 1;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto row = out.as<float>().subspan(i * width, width);
+    Draws draws(seed, keys[i], size);
+    const bool random = keys[i].epsilon > 0 && draws.Uniform() < keys[i].epsilon;
+    for (std::size_t k = 0; k < size; ++k) {
+      const float low = spec.low[k], high = spec.high[k];
+      float& a = action[i * size + k];
+      if (random) {
+        a = float(draws.Uniform(k, low, high));
+        continue;
+      }
+      // In units of half the range; beyond 1 the sample is clipped to exactly the bound.
+      double u = row[k];
+      if (keys[i].noise_sigma > 0)
+        u += keys[i].noise_sigma * std::exp(double(row[size + k])) * draws.Normal(k);
+      const double half = 0.5 * double(high) - 0.5 * double(low);
+      const double x = 0.5 * double(low) + 0.5 * double(high) + half * u;
+      // Environments never receive NaN; the NaN outputs mark the step as invalid.
+      a = !(u > -1) ? low : u >= 1 ? high : std::clamp(float(x), low, high);
+    }
+  }
+}
+
+// A mixture of the policy and the uniform distribution, whose density is 1/2 per dimension.
+float LogProbability(const ExploreKey& key, std::span<const float> row, const ActionSpec& spec,
+                     std::span<const float> action) {
+  GaussianDistribution gaussian(spec.low, spec.high, action.data());
+  const double policy = gaussian.LogProbability(row.data(), 0);
+  if (key.epsilon <= 0) return float(policy);
+  const double uniform = -double(spec.low.size()) * std::numbers::ln2 + std::log(key.epsilon);
+  if (key.epsilon >= 1) return float(uniform);
+  const double rest = policy + std::log1p(-key.epsilon), most = std::max(rest, uniform);
+  return float(most + std::log(std::exp(rest - most) + std::exp(uniform - most)));
+}
+
+namespace {
 
 // Synchronous: Submit computes the output, Poll returns it.
 class ContinuousPolicy final : public Policy {

@@ -87,7 +87,7 @@ std::int32_t ActionAt(std::span<const double> probability, double u) {
 }  // namespace
 
 void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
-                   const Choice& choice) {
+                   std::span<std::int32_t> actions) {
   const auto width = std::size_t(out.dim(1));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto row = out.as<float>().subspan(i * width, width);
@@ -97,8 +97,7 @@ void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
     // Random actions replace some of the policy, hence the mixture in LogProbability.
     if (keys[i].noise_sigma > 0) action = ActionAt(SoftmaxOf(row), draw.policy);
     if (draw.uniform < keys[i].epsilon) action = std::int32_t(draw.action);
-    choice.action[i] = action;
-    choice.q_max[i] = choice.q_taken[i] = row.back();
+    actions[i] = action;
   }
 }
 
@@ -113,15 +112,17 @@ namespace {
 // Synchronous: Submit computes the output, Poll returns it.
 class LocalPolicy final : public Policy {
  public:
-  LocalPolicy(std::unique_ptr<Module> module, const ModelSetup& setup, std::uint64_t seed,
-              Precision precision)
+  LocalPolicy(std::unique_ptr<Module> module, const ActingConfig& config, const ActionSpec& spec)
       : module_(std::move(module)),
-        form_(GetValueHead(setup)),
-        actor_critic_(IsActorCritic(setup.algorithm)),
-        columns_(StateColumns(setup.network.layers)),
-        seed_(seed) {
+        spec_(spec),
+        form_(GetValueHead(config.model)),
+        actor_critic_(IsActorCritic(config.model.algorithm)),
+        columns_(StateColumns(config.model.network.layers)),
+        seed_(std::uint64_t(config.seed)) {
     value_.resize(std::size_t(ParameterCount(*module_)));
-    packed_ = module_->MakePacked(precision);
+    packed_ = module_->MakePacked(config.model.network.precision == NetworkPrecision::kBf16
+                                      ? Precision::kBF16
+                                      : Precision::kF32);
   }
 
   // Allocates for `size` observations; Submit uses the first rows.
@@ -133,7 +134,9 @@ class LocalPolicy final : public Policy {
     out_ = form_.numbers == 1 ? q_ : Tensor(DType::kF32, plan.out[0].shape);
     q_taken_ = Tensor(DType::kF32, {observation.shape[0]});
     q_max_ = Tensor(DType::kF32, {observation.shape[0]});
-    action_ = Tensor(DType::kI32, {observation.shape[0]});
+    // One number per environment, or one per action dimension.
+    const TensorSpec action = spec_.tensor();
+    action_ = Tensor(action.dtype, action.shape.Prepend(size));
     if (columns_ > 0) {
       state_ = Tensor(DType::kF32, {size, columns_});
       next_state_ = Tensor(DType::kF32, {size, columns_});
@@ -154,8 +157,7 @@ class LocalPolicy final : public Policy {
     module_->Forward(context, {&observation, 1}, {&out, 1}, {});
     // Value distributions: q is their expectation.
     if (form_.numbers > 1) ExpectedValues(form_, out.as<float>(), q.as<float>());
-    const auto choose = actor_critic_ ? SampleActions : ChooseActions;
-    choose(seed_, keys, q, {action_.as<std::int32_t>(), q_taken_.as<float>(), q_max_.as<float>()});
+    Choose(keys, q);
     output_ = {action_.Rows(0, rows), q, q_taken_.Rows(0, rows), q_max_.Rows(0, rows), version_};
     if (columns_ > 0) output_.state = state_.Rows(0, rows);
     ready_ = true;
@@ -172,6 +174,19 @@ class LocalPolicy final : public Policy {
   }
 
  private:
+  // Sets the actions and their values.
+  void Choose(std::span<const ExploreKey> keys, const ConstTensor& q) {
+    const std::span<float> q_taken = q_taken_.as<float>(), q_max = q_max_.as<float>();
+    if (!actor_critic_)
+      return ChooseActions(seed_, keys, q, {action_.as<std::int32_t>(), q_taken, q_max});
+    // The value is the last column.
+    const auto width = std::size_t(q.dim(1));
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      q_taken[i] = q_max[i] = q.as<float>()[(i + 1) * width - 1];
+    if (spec_.discrete()) return SampleActions(seed_, keys, q, action_.as<std::int32_t>());
+    SampleActions(seed_, keys, q, spec_, action_.as<float>());
+  }
+
   // The states after the call before become those before this one; an episode begins with zeros.
   Sequences NextStep(std::span<const ExploreKey> keys) {
     if (columns_ == 0) return {};
@@ -186,6 +201,7 @@ class LocalPolicy final : public Policy {
   }
 
   const std::unique_ptr<Module> module_;
+  const ActionSpec spec_;
   const ValueHead form_;
   const bool actor_critic_;
   const std::int64_t columns_;  // recurrent state per row; 0: none
@@ -207,16 +223,13 @@ class LocalPolicy final : public Policy {
 Result<std::unique_ptr<Policy>> MakeLocalPolicy(const ActingConfig& config, const EnvSpec& env,
                                                 int size) {
   TROOP_RETURN_IF_ERROR(CheckActions(config.model, env));
-  if (!env.action.discrete()) return MakeContinuousPolicy(config, env, size);
+  if (!env.action.discrete() && !IsActorCritic(config.model.algorithm))
+    return MakeContinuousPolicy(config, env, size);
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeNetwork(config.model, env));
   // Starts with the run's initial weights, as version 0.
   std::vector<float> initial(std::size_t(ParameterCount(*module)));
   InitParameters(*module, std::uint64_t(config.seed), initial);
-  const Precision precision = config.model.network.precision == NetworkPrecision::kBf16
-                                  ? Precision::kBF16
-                                  : Precision::kF32;
-  auto policy = std::make_unique<LocalPolicy>(std::move(module), config.model,
-                                              std::uint64_t(config.seed), precision);
+  auto policy = std::make_unique<LocalPolicy>(std::move(module), config, env.action);
   const TensorSpec input = NetworkInput(config.model, env);
   TROOP_RETURN_IF_ERROR(policy->Plan({input.dtype, input.shape.Prepend(size)}));
   TROOP_RETURN_IF_ERROR(policy->SetWeights(0, initial));

@@ -8,6 +8,7 @@
 #include "actors/acting_config.h"
 #include "core/tensor/spec.h"
 #include "core/tensor/tensor.h"
+#include "nn/models/actor_critic_network.h"
 
 namespace troop {
 
@@ -28,7 +29,7 @@ struct ExploreKey {
 struct PolicyOutput {
   ConstTensor action;         // [N, ...action]
   ConstTensor q;              // [N, K] f32: of each action; continuous: {q_taken, q_max};
-                              // actor-critic: logits of the actions, then the value
+                              // actor-critic: those of its network (ActorCriticColumns)
   ConstTensor q_taken;        // [N] f32: q(s, action); actor-critic: V(s)
   ConstTensor q_max;          // [N] f32: max_a q(s, a); continuous: q(s, μ(s)); actor-critic: V(s)
   std::uint64_t version = 0;  // of the weights used
@@ -37,8 +38,8 @@ struct PolicyOutput {
 
 // K, the columns of PolicyOutput::q.
 inline std::int64_t ColumnsOfQ(AlgorithmKind algorithm, const ActionSpec& action) {
-  if (!action.discrete()) return 2;
-  return IsActorCritic(algorithm) ? action.count + 1 : action.count;
+  if (IsActorCritic(algorithm)) return ActorCriticColumns(action);
+  return action.discrete() ? action.count : 2;
 }
 
 // Chooses actions. Local forward passes and batched inference on a server share this interface.
@@ -66,21 +67,30 @@ void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
 
 // Samples the softmax of the logits, or takes the largest: out [n, A + 1] of an actor-critic. With
 // key.epsilon the action is uniformly random. Ties go to the lowest action. seed: the run's.
+// action: [n].
 void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
-                   const Choice& choice);
+                   std::span<std::int32_t> action);
 // log μ(action) of that choice, with its exploration: row [A + 1].
 float LogProbability(const ExploreKey& key, std::span<const float> row, std::int32_t action);
 
-// A policy with the config's network; the forward pass runs inside Submit. Discrete actions:
-// ChooseActions of its q. Continuous actions: the network's action plus normal noise, clipped to
-// the bounds; SAC: a sample of the network's distribution. Errors: the network cannot be made.
+// Both for continuous actions: samples of Gaussians that are clipped to the bounds, or their means;
+// out [n, 2A + 1], action [n, A]. NaN gives the lower bound.
+void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
+                   const ActionSpec& spec, std::span<float> action);
+float LogProbability(const ExploreKey& key, std::span<const float> row, const ActionSpec& spec,
+                     std::span<const float> action);
+
+// A policy with the config's network; the forward pass runs inside Submit. Actor-critics:
+// SampleActions of its output. Other discrete actions: ChooseActions of its q. Other continuous
+// actions: the network's action plus normal noise, clipped to the bounds; SAC: a sample of the
+// network's distribution. Errors: the network cannot be made.
 Result<std::unique_ptr<Policy>> MakeLocalPolicy(const ActingConfig& config, const EnvSpec& env,
                                                 int size);
 // A local policy on the device that inference.device selects. Errors: kUnavailable: a GPU is
 // requested, but none can be used.
 Result<std::unique_ptr<Policy>> MakeServerPolicy(const ActingConfig& config, const EnvSpec& env,
                                                  int size);
-// The local policy for continuous actions. REQUIRES: continuous actions.
+// The local policy of dpg, td3 and sac. REQUIRES: continuous actions.
 Result<std::unique_ptr<Policy>> MakeContinuousPolicy(const ActingConfig& config, const EnvSpec& env,
                                                      int size);
 // Errors: kInvalidArgument: the weights belong to another network.

@@ -12,11 +12,12 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
   v.Visit(
       {.name = "learner.algorithm",
        .doc =
-           "Learning algorithm: Ape-X DQN for discrete actions, Ape-X DPG (Horgan et al. "
-           "2018), TD3 (Fujimoto et al. 2018) or SAC (Haarnoja et al. 2018) for continuous "
-           "ones; for discrete actions without old experience PQN (Gallici et al. 2024), IMPALA "
-           "with V-trace (Espeholt et al. 2018) and asynchronous PPO (Schulman et al. 2017); for "
-           "text (data.reviews) a sentiment classifier, or masked-LM pre-training "
+           "Learning algorithm: for discrete actions Ape-X DQN, R2D2 (Kapturowski et al. 2019) or, "
+           "without old experience, PQN (Gallici et al. 2024); for continuous actions Ape-X DPG "
+           "(Horgan et al. 2018), TD3 (Fujimoto et al. 2018) or SAC (Haarnoja et al. 2018); for "
+           "both, without old experience, IMPALA with V-trace (Espeholt et al. 2018) or "
+           "asynchronous PPO (Schulman et al. 2017); for text (data.reviews) a sentiment "
+           "classifier, or masked-LM pre-training "
            "(Devlin et al. 2019). external: a program of the user "
            "computes the updates of an agent, such as troop.Learner in Python. "
            "behavior_cloning: an agent imitates learner.demonstrations. Other names are "

@@ -23,10 +23,14 @@ void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
       kLayerKind, c.layers, VisitKeys);
   v.Visit({"network.critic_layers",
            "dpg, td3 and sac: layers of a critic, whose first linear layer also takes the action; "
-           "empty "
-           "means "
-           "network.layers."},
+           "empty means network.layers. vtrace and ppo: layers of a separate network of the value; "
+           "empty means that policy and value share network.layers."},
           kLayerKind, c.critic_layers, VisitKeys);
+  v.Visit({"network.initial_log_std",
+           "vtrace and ppo with continuous actions: initial logarithm of the policy's standard "
+           "deviation, in halves of the action range; learned, one per action dimension.",
+           Between(-20, 2)},
+          c.initial_log_std);
   v.Visit({"network.dueling",
            "Separate streams for the state value and the action advantages (Wang et al. 2016)."},
           c.dueling);

@@ -63,7 +63,8 @@ inline std::int64_t StateColumns(std::span<const LayerConfig> layers) {
 // The network of an agent ([network]).
 struct NetworkConfig {
   std::vector<LayerConfig> layers;         // empty: two linear layers of 64
-  std::vector<LayerConfig> critic_layers;  // dpg, td3, sac; empty: same as layers
+  std::vector<LayerConfig> critic_layers;  // empty: dpg, td3, sac: same as layers; others: none
+  double initial_log_std = 0;              // vtrace, ppo: of continuous actions
   bool dueling = true;
   std::int64_t dueling_units = 0;  // hidden units of each dueling stream; 0: none
   bool normalize_observations = false;

@@ -8,9 +8,9 @@ Every file has the same batch of B unrolls with up to S steps, whose frames are 
 of `q` one after another, `length` + 1 of each, and the results of one loss, computed in f64 by the
 definitions of the papers, with the gradient by automatic differentiation:
 
-    action, length                      i32: [B, S], [B]
+    action, length                      i32: [B, S], [B]; continuous: f32 [B, S, D]
     reward, discount, log_mu, weight    f32: [B, S] three times, [B]
-    out, or q and q_target              f32: [F, A + 1], or [F, A] twice
+    out, or q and q_target              f32: [F, A + 1], continuous [F, 2D + 1], or [F, A] twice
     loss, gradient, priority            f64: [1], of out or q, [B]
 """
 
@@ -23,6 +23,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/fixtures/losses
 LENGTHS = (4, 1, 6, 6, 3, 2, 5)
 ACTIONS, STEPS = 3, 6
 GAMMA, LAMBDA, N_STEP, ETA = 0.9, 0.8, 3, 0.75
+LOW, HIGH = torch.tensor([-2.0, 0.0]), torch.tensor([2.0, 0.5])
 RHO_BAR, C_BAR, VALUE_COST, ENTROPY_COST, RATIO_CLIP = 1.2, 1.1, 0.7, 0.03, 0.2
 
 
@@ -101,7 +102,7 @@ def q_loss(batch, targets_of, eta):
 
 def vtrace(batch, row, i, length, log_pi):
     """Equation 1 of Espeholt et al. 2018 as a double sum, with λ as in section 4.1."""
-    values = batch["out"][row:row + length + 1, ACTIONS]
+    values = batch["out"][row:row + length + 1, -1]
     ratio = torch.exp(log_pi - batch["log_mu"][i, :length])
     rho, c = ratio.clamp(max=RHO_BAR), LAMBDA * ratio.clamp(max=C_BAR)
     factor = GAMMA * batch["discount"][i, :length]
@@ -118,20 +119,35 @@ def vtrace(batch, row, i, length, log_pi):
     return torch.stack(targets), advantage
 
 
-def actor_critic_loss(batch, ppo):
+def softmax(out, action):
+    """Log-probabilities of the actions, and the entropies."""
+    log_all = torch.log_softmax(out, 1)
+    return (log_all.gather(1, action.long()[:, None])[:, 0],
+            -(log_all.exp() * log_all).sum(1))
+
+
+def clipped_gaussian(out, action):
+    """The same for Gaussians whose samples are clipped to the bounds (Fujita & Maeda 2018)."""
+    mean, log_std = out.chunk(2, 1)
+    normal = torch.distributions.Normal(mean, log_std.exp())
+    low, high = LOW.double(), HIGH.double()
+    inside = normal.log_prob((action - (low + high) / 2) / ((high - low) / 2))
+    below = torch.special.log_ndtr((-1 - mean) / log_std.exp())
+    above = torch.special.log_ndtr((mean - 1) / log_std.exp())
+    log_pi = torch.where(action <= low, below, torch.where(action >= high, above, inside))
+    return log_pi.sum(1), normal.entropy().sum(1)
+
+
+def actor_critic_loss(batch, ppo, policy=softmax):
     """V-trace's actor-critic, or PPO's clipped surrogate with normalized advantages."""
     parts, priority = [], []
     for i, row, length in unrolls(batch):
-        logits = batch["out"][row:row + length, :ACTIONS]
-        log_all = torch.log_softmax(logits, 1)
-        taken = batch["action"][i, :length].long()
-        log_pi = log_all.gather(1, taken[:, None])[:, 0]
+        log_pi, entropy = policy(batch["out"][row:row + length, :-1], batch["action"][i, :length])
         with torch.no_grad():
             targets, advantage = vtrace(batch, row, i, length, log_pi)
-        value = batch["out"][row:row + length, ACTIONS]
+        value = batch["out"][row:row + length, -1]
         if ppo:
             advantage = (targets - value).detach()
-        entropy = -(log_all.exp() * log_all).sum(1)
         parts.append((log_pi, batch["log_mu"][i, :length], advantage, targets - value, entropy,
                       batch["weight"][i].expand(length)))
         priority.append((targets - value).detach().abs().mean())
@@ -147,8 +163,26 @@ def actor_critic_loss(batch, ppo):
     return loss.mean(), torch.stack(priority)
 
 
-def save(name, trained, loss_of):
-    inputs = make_batch()
+def make_continuous_batch():
+    """Samples of policies near those of `out`, some of which are clipped."""
+    batch = make_batch()
+    count, size = len(LENGTHS), len(LOW)
+    frames = sum(LENGTHS) + count
+    batch["out"] = torch.cat([torch.randn(frames, size), 0.3 * torch.randn(frames, size) - 0.2,
+                              torch.randn(frames, 1)], 1)
+    batch["action"] = torch.zeros(count, STEPS, size)
+    for i, row, length in unrolls(batch):
+        acted = batch["out"][row:row + length, :-1] + 0.1 * torch.randn(length, 2 * size)
+        mean, log_std = acted.chunk(2, 1)
+        sample = mean + log_std.exp() * torch.randn(length, size)
+        action = (LOW + HIGH) / 2 + (HIGH - LOW) / 2 * sample
+        batch["action"][i, :length] = torch.minimum(torch.maximum(action, LOW), HIGH)
+        log_mu, _ = clipped_gaussian(acted.double(), batch["action"][i, :length].double())
+        batch["log_mu"][i, :length] = log_mu.float()
+    return batch
+
+
+def save(name, trained, loss_of, inputs):
     batch = {key: x.double() if x.dtype == torch.float32 else x for key, x in inputs.items()}
     batch[trained].requires_grad_()
     loss, priority = loss_of(batch)
@@ -161,10 +195,13 @@ def save(name, trained, loss_of):
 
 
 def main():
-    save("r2d2", "q", lambda b: q_loss(b, lambda *x: n_step_targets(*x, rescaled=True), ETA))
-    save("q_lambda", "q", lambda b: q_loss(b, lambda_targets, 0))
-    save("vtrace", "out", lambda b: actor_critic_loss(b, ppo=False))
-    save("ppo", "out", lambda b: actor_critic_loss(b, ppo=True))
+    batch, continuous = make_batch(), make_continuous_batch()
+    save("r2d2", "q", lambda b: q_loss(b, lambda *x: n_step_targets(*x, rescaled=True), ETA), batch)
+    save("q_lambda", "q", lambda b: q_loss(b, lambda_targets, 0), batch)
+    for name, ppo in (("vtrace", False), ("ppo", True)):
+        save(name, "out", lambda b, ppo=ppo: actor_critic_loss(b, ppo), batch)
+        save(f"{name}_gaussian", "out",
+             lambda b, ppo=ppo: actor_critic_loss(b, ppo, clipped_gaussian), continuous)
 
 
 if __name__ == "__main__":

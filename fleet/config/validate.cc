@@ -134,7 +134,7 @@ void CheckNetwork(const Config& c, Conflicts* out) {
       "\"ppo\" only; use "
       "env.frame_stack, or change the algorithm");
   out->If(StateColumns(c.network.critic_layers) > 0, {"network.critic_layers"},
-          "critics have no recurrent layers; use linear ones");
+          "networks of critics and values have no recurrent layers; use linear ones");
   // The statistics are stored with the parameters, so weight decay would apply to them.
   out->If(c.network.normalize_observations && c.optimizer.weight_decay > 0,
           {"network.normalize_observations", "optimizer.weight_decay"},

@@ -130,10 +130,19 @@ void CheckDpg(const Config& c, Conflicts* out) {
   const bool dpg = HasPolicyNetwork(c.learner.algorithm);
   const bool own = c.learner.algorithm == AlgorithmKind::kOwn;
   const bool external = own || c.learner.algorithm == AlgorithmKind::kExternal;
-  out->If(!dpg && !external && !c.network.critic_layers.empty(),
-          {"network.critic_layers", "learner.algorithm"},
-          "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a critic network; omit it, or "
-          "change the algorithm");
+  const bool actor_critic = IsActorCritic(c.learner.algorithm);
+  out->If(
+      !dpg && !actor_critic && !external && !c.network.critic_layers.empty(),
+      {"network.critic_layers", "learner.algorithm"},
+      "only learner.algorithm = \"dpg\", \"td3\", \"sac\", \"vtrace\" or \"ppo\" has a critic or "
+      "value network; omit it, or change the algorithm");
+  // With discrete actions the network rejects it, when the environment is known.
+  out->If(
+      !actor_critic && !external && c.network.initial_log_std != NetworkConfig().initial_log_std,
+      {"network.initial_log_std", "learner.algorithm"},
+      "{} is supported by learner.algorithm = \"vtrace\" and \"ppo\" only; omit it, or change the "
+      "algorithm",
+      TomlNumber(c.network.initial_log_std));
   out->If(dpg && c.actor.epsilon_steps > 0, {"actor.epsilon_steps", "learner.algorithm"},
           "continuous actions use {} for exploration; set 0{}",
           c.learner.algorithm == AlgorithmKind::kSac ? "samples of the policy" : "noise",

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <span>
 #include <vector>
 
 #include "kernels/loss/vtrace_return.h"
@@ -15,42 +14,40 @@ namespace {
 // Values of every step of the batch, in the order of the unrolls.
 struct Steps {
   explicit Steps(std::size_t count)
-      : row(count), action(count), weight(count), ratio(count), error(count), advantage(count) {}
-  std::vector<std::int64_t> row;  // of its frame
-  std::vector<std::int32_t> action;
-  std::vector<double> weight, ratio, error, advantage;  // error: v_t - V_t
+      : row(count),
+        index(count),
+        weight(count),
+        log_pi(count),
+        ratio(count),
+        error(count),
+        advantage(count) {}
+  std::vector<std::int64_t> row;                                // of its frame
+  std::vector<std::int64_t> index;                              // in the arrays [B, S]
+  std::vector<double> weight, log_pi, ratio, error, advantage;  // error: v_t - V_t
 };
-
-// Writes log softmax(logits).
-void LogSoftmax(std::span<const float> logits, std::span<double> log_pi) {
-  // The largest logit is subtracted first, so that no exponential overflows.
-  const double largest = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(double(x) - largest);
-  const double shift = largest + std::log(sum);
-  for (std::size_t a = 0; a < logits.size(); ++a) log_pi[a] = double(logits[a]) - shift;
-}
 
 // Targets and advantages of all steps, and the priorities of the unrolls.
 Steps Correct(const PolicyGradientInput& in, std::size_t count, float* priority) {
   Steps steps(count);
   const auto longest = std::size_t(in.steps);
-  std::vector<double> value(longest + 1), target(longest), log_pi(std::size_t(in.actions));
+  // Reused by every unroll; the frame after the last step has a value only.
+  std::vector<double> value(longest + 1), target(longest);
+  const std::int64_t columns = in.policy->columns();
   std::size_t first = 0;  // step
   std::int64_t row = 0;   // frame
   for (std::int64_t i = 0; i < in.batch; ++i) {
     const std::int32_t length = in.length[i];
     for (std::int32_t t = 0; t <= length; ++t) {
-      const float* frame = in.out + (row + t) * (in.actions + 1);
-      value[std::size_t(t)] = double(frame[in.actions]);
+      const float* frame = in.out + (row + t) * (columns + 1);
+      value[std::size_t(t)] = double(frame[columns]);
       if (t == length) break;
       const std::size_t at = first + std::size_t(t);
       steps.row[at] = row + t;
-      steps.action[at] = in.action[i * in.steps + t];
+      const std::int64_t index = steps.index[at] = i * in.steps + t;
       steps.weight[at] = double(in.weight[i]);
-      LogSoftmax({frame, std::size_t(in.actions)}, log_pi);
-      steps.ratio[at] =
-          std::exp(log_pi[std::size_t(steps.action[at])] - double(in.log_mu[i * in.steps + t]));
+      // π over μ: how much more likely the action is now.
+      steps.log_pi[at] = in.policy->LogProbability(frame, index);
+      steps.ratio[at] = std::exp(steps.log_pi[at] - double(in.log_mu[index]));
     }
     VtraceReturns({.length = length,
                    .reward = in.reward + i * in.steps,
@@ -108,36 +105,27 @@ PolicyTerm PolicyLoss(const PolicyGradientInput& in, double log_pi, double ratio
 PolicyGradientSummary PolicyGradientLoss(const PolicyGradientInput& in,
                                          const PolicyGradientOutput& out) {
   const std::int64_t all = std::accumulate(in.length, in.length + in.batch, std::int64_t{0});
-  const std::int64_t width = in.actions + 1;
+  const std::int64_t columns = in.policy->columns(), width = columns + 1;
   std::fill(out.dout, out.dout + (all + in.batch) * width, 0.0f);
   if (all == 0) return {};
   Steps steps = Correct(in, std::size_t(all), out.priority);
   if (in.normalize_advantages) Normalize(&steps.advantage);
   const double share = 1 / double(all);
-  std::vector<double> log_pi(std::size_t(in.actions));
   PolicyGradientSummary sum;
   for (std::size_t at = 0; at < std::size_t(all); ++at) {
     const float* frame = in.out + steps.row[at] * width;
     float* dframe = out.dout + steps.row[at] * width;
-    LogSoftmax({frame, std::size_t(in.actions)}, log_pi);
-    const auto action = std::size_t(steps.action[at]);
     const double scale = steps.weight[at] * share, ratio = steps.ratio[at];
-    const PolicyTerm term = PolicyLoss(in, log_pi[action], ratio, steps.advantage[at]);
-    double entropy = 0;
-    for (const double l : log_pi) entropy -= std::exp(l) * l;
-    // d log π(a) / d logit_k = [k = a] - π_k;  d entropy / d logit_k = -π_k (log π_k + entropy)
-    for (std::size_t k = 0; k < log_pi.size(); ++k) {
-      const double pi = std::exp(log_pi[k]);
-      const double slope =
-          term.slope * ((k == action ? 1 : 0) - pi) + in.entropy_cost * pi * (log_pi[k] + entropy);
-      dframe[k] = float(scale * slope);
-    }
+    const PolicyTerm term = PolicyLoss(in, steps.log_pi[at], ratio, steps.advantage[at]);
+    const double entropy = in.policy->Backward(
+        frame, steps.index[at],
+        {.scale = scale, .slope = term.slope, .entropy_cost = in.entropy_cost}, dframe);
     const double error = steps.error[at];
-    dframe[in.actions] = float(-scale * in.value_cost * error);
+    dframe[columns] = float(-scale * in.value_cost * error);
     sum.policy_loss += scale * term.loss;
     sum.value_loss += scale * error * error / 2;
     sum.entropy += share * entropy;
-    sum.value_mean += share * double(frame[in.actions]);
+    sum.value_mean += share * double(frame[columns]);
     sum.error_mean += share * std::abs(error);
     sum.divergence += share * (ratio - 1 - std::log(ratio));
     sum.clipped += term.clipped ? share : 0;

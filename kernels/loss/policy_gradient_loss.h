@@ -2,15 +2,17 @@
 
 #include <cstdint>
 
+#include "kernels/loss/policy_distribution.h"
+
 namespace troop {
 
-// Inputs of an actor-critic loss over unrolls: B unrolls, A discrete actions, S steps, the largest
-// length of an unroll. The unrolls' frames are consecutive rows of `out`: `length` + 1 of each, the
-// last one only for its value. F: their sum.
+// Inputs of an actor-critic loss over unrolls: B unrolls, S steps, the largest length of an unroll.
+// The unrolls' frames are consecutive rows of `out`: `length` + 1 of each, the last one only for
+// its value. F: their sum. K: columns of the policy's distribution.
 struct PolicyGradientInput {
-  std::int64_t batch = 0, actions = 0, steps = 0;
-  const float* out = nullptr;            // [F, A + 1]: logits of π, then the value V
-  const std::int32_t* action = nullptr;  // [B, S]. REQUIRES: in [0, A) in the steps of an unroll
+  std::int64_t batch = 0, steps = 0;
+  PolicyDistribution* policy = nullptr;  // π, with the actions [B, S] of the batch
+  const float* out = nullptr;            // [F, K + 1]: of π, then the value V
   const float* log_mu = nullptr;         // [B, S]: log μ(a|s) of the policy that acted
   const float* reward = nullptr;         // [B, S], not clipped yet
   const float* discount = nullptr;       // [B, S], without γ: 0 where the step terminated, else 1
@@ -27,7 +29,7 @@ struct PolicyGradientInput {
 
 // Results: gradient and priorities.
 struct PolicyGradientOutput {
-  float* dout = nullptr;      // [F, A + 1], 0 in the last row of each unroll
+  float* dout = nullptr;      // [F, K + 1], 0 in the last row of each unroll
   float* priority = nullptr;  // [B]: mean |v_t - V_t| of the unroll
 };
 
@@ -46,11 +48,12 @@ struct PolicyGradientSummary {
 // Loss of IMPALA (Espeholt et al. 2018, sec. 4.2) or, with ratio_clip, of asynchronous PPO:
 //   policy: -log π(a_t|s_t) advantage_t, or PPO's clipped surrogate (Schulman et al. 2017, eq. 7)
 //     -min(r_t A_t, clip(r_t, 1 - ε, 1 + ε) A_t), r_t = π/μ, A_t = v_t - V_t
-//   value: half of (v_t - V_t)²;  entropy: -Σ π log π
+//   value: half of (v_t - V_t)²;  entropy: -Σ π log π, or that of a
+//   Gaussian
 // Targets v_t and advantages are V-trace's (kernels/loss/vtrace_return.h) of the current values and
 // policy, and constants. While both policies are equal, ρ̄ = c̄ = 1 make PPO's A_t the GAE(λ). All
 // terms are means over the steps, times the unroll's weight. As in DqnLoss, arrays are f32, all
-// between them is f64, and a value that is used and not finite makes `loss` not finite. O(F A).
+// between them is f64, and a value that is used and not finite makes `loss` not finite. O(F K).
 PolicyGradientSummary PolicyGradientLoss(const PolicyGradientInput& in,
                                          const PolicyGradientOutput& out);
 

@@ -8,26 +8,37 @@
 
 #include "kernels/loss/policy_gradient_loss.h"
 #include "learners/unrolls/unroll_algorithm.h"
+#include "nn/models/actor_critic_network.h"
 #include "nn/models/model.h"
 
 namespace troop {
 namespace {
 
-// Outputs: the logits and the value of the frames, [F, A + 1].
+// Outputs: the policy and the value of the frames, [F, ActorCriticColumns].
 class ActorCritic final : public UnrollAlgorithm {
  public:
   ActorCritic(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<Module> network,
               std::unique_ptr<TrainState> trained)
-      : UnrollAlgorithm(config, env, env.action.count + 1, std::move(network), std::move(trained)) {
-  }
+      : UnrollAlgorithm(config, env, ActorCriticColumns(env.action), std::move(network),
+                        std::move(trained)) {}
 
  private:
   // The log-probability of the action.
   std::int64_t NumbersPerStep() const override { return 1; }
   LossReport ComputeLoss(const SampleBatch& batch, const Outputs& outputs) override;
+  // The policy's distribution, with the actions of the batch.
+  std::unique_ptr<PolicyDistribution> PolicyOf(const SampleBatch& batch) const;
 
   std::vector<float> log_mu_;  // [B, S]
 };
+
+// Refers to the actions of the batch, which outlives it.
+std::unique_ptr<PolicyDistribution> ActorCritic::PolicyOf(const SampleBatch& batch) const {
+  const ActionSpec& spec = env().action;
+  if (spec.discrete())
+    return std::make_unique<CategoricalDistribution>(spec.count, batch.action.data<std::int32_t>());
+  return std::make_unique<GaussianDistribution>(spec.low, spec.high, batch.action.data<float>());
+}
 
 // The report's value is the mean V, its error the mean |v_t - V_t|.
 LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& outputs) {
@@ -40,12 +51,12 @@ LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& out
   for (std::size_t i = 0; i < std::size_t(batch.size()); ++i)
     std::ranges::copy(batch.state.as<float>().subspan(i * (columns + steps) + columns, steps),
                       log_mu_.begin() + std::ptrdiff_t(i * steps));
+  const std::unique_ptr<PolicyDistribution> policy = PolicyOf(batch);
   const PolicyGradientSummary loss =
       PolicyGradientLoss({.batch = batch.size(),
-                          .actions = env().action.count,
                           .steps = batch.reward.dim(1),
+                          .policy = policy.get(),
                           .out = outputs.out,
-                          .action = batch.action.data<std::int32_t>(),
                           .log_mu = log_mu_.data(),
                           .reward = batch.reward.data<float>(),
                           .discount = batch.discount.data<float>(),
@@ -78,7 +89,7 @@ Result<std::unique_ptr<Algorithm>> MakeActorCritic(const TrainingConfig& config,
                                                    std::unique_ptr<Module> network) {
   const TensorSpec in{env.observation.dtype, env.observation.shape.Prepend(1)};
   TROOP_ASSIGN_OR_RETURN(const Plan plan, network->MakePlan({&in, 1}));
-  const TensorSpec want{DType::kF32, {1, env.action.count + 1}};
+  const TensorSpec want{DType::kF32, {1, ActorCriticColumns(env.action)}};
   if (plan.out.size() != 1 || !(plan.out[0] == want)) {
     return InvalidArgument("the network's output is {}, must be {}",
                            plan.out.empty() ? "nothing" : plan.out[0].ToString(), want.ToString());

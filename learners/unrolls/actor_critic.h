@@ -7,15 +7,16 @@
 
 namespace troop {
 
-// Actor-critics with discrete actions, on unrolls with the log-probabilities of the actors'
-// policies (the state of an item, f32[S]):
+// Actor-critics on unrolls with the log-probabilities of the actors' policies (the state of an
+// item, f32[S]):
 //   vtrace: IMPALA (Espeholt et al. 2018). Targets and advantages are corrected by V-trace with
 //     learner.rho_bar and learner.c_bar.
 //   ppo: asynchronous proximal policy optimization (Schulman et al. 2017; APPO in RLlib): the
 //     clipped surrogate with learner.ratio_clip between the policy and that of the actors, and
 //     GAE(λ), corrected by V-trace where they differ.
-// The network has one trunk, and a head with the logits of the actions and the value
-// (MakeActorCriticHead). Loss: kernels/loss/policy_gradient_loss.h. One update evaluates all frames
+// Discrete actions have a softmax policy, continuous ones clipped Gaussians
+// (kernels/loss/policy_distribution.h). Network: nn/models/actor_critic_network.h. Loss:
+// kernels/loss/policy_gradient_loss.h. One update evaluates all frames
 // of its B unrolls once, clips the gradient's norm and makes the optimizer step. Deterministic. CPU
 // only. Errors of an update: as UnrollAlgorithm; kInvalidArgument: no log-probabilities.
 //

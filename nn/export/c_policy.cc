@@ -129,7 +129,10 @@ class CTranslator {
         return Call(CFunction::kQuantileMean, "quantile_mean({}, {}, {}, {})", out, in / out, from,
                     Next(out));
       case PolicyLayerKind::kActionBounds:
-        return ActionBounds();
+        Use(CFunction::kTanh);
+        return ActionBounds(CFunction::kActionBounds, "action_bounds");
+      case PolicyLayerKind::kClippedBounds:
+        return ActionBounds(CFunction::kClippedBounds, "clipped_bounds");
     }
   }
 
@@ -266,11 +269,10 @@ class CTranslator {
   }
 
   // In place: the output has the size of the input.
-  void ActionBounds() {
-    Use(CFunction::kTanh);
+  void ActionBounds(CFunction function, const char* name) {
     const std::string low = Constant("w", policy_.action.low);
-    Call(CFunction::kActionBounds, "action_bounds({}, {}, {}, {})", low,
-         Constant("w", policy_.action.high), policy_.action.low.size(), Present());
+    Call(function, "{}({}, {}, {}, {})", name, low, Constant("w", policy_.action.high),
+         policy_.action.low.size(), Present());
   }
 
   const PolicyDescription& policy_;

@@ -277,6 +277,19 @@ static void @_action_bounds(const float* low, const float* high, int32_t n, floa
 }
 )";
 
+// Clipping instead of tanh; NaN passes here too.
+constexpr std::string_view kClippedBoundsText = R"(
+/* x = low + (high - low) * (1 + clip(x, -1, 1)) / 2. */
+static void @_clipped_bounds(const float* low, const float* high, int32_t n, float* x) {
+  int32_t i;
+  for (i = 0; i < n; ++i) {
+    const float share = x[i] < -1.0f ? -1.0f : x[i] > 1.0f ? 1.0f : x[i];
+    const float y = low[i] + (high[i] - low[i]) * ((1.0f + share) / 2.0f);
+    x[i] = y < low[i] ? low[i] : y > high[i] ? high[i] : y;
+  }
+}
+)";
+
 }  // namespace
 
 // One entry for each function; the compiler warns about a missing one.
@@ -318,6 +331,8 @@ std::string_view TextOf(CFunction function) {
       return kQuantileMeanText;
     case CFunction::kActionBounds:
       return kActionBoundsText;
+    case CFunction::kClippedBounds:
+      return kClippedBoundsText;
   }
   return {};
 }

@@ -27,8 +27,9 @@ enum class CFunction : int {
   kCategoricalMean,
   kQuantileMean,
   kActionBounds,
+  kClippedBounds,
 };
-inline constexpr int kCFunctions = int(CFunction::kActionBounds) + 1;
+inline constexpr int kCFunctions = int(CFunction::kClippedBounds) + 1;
 
 // The definition. `@` stands for the prefix of all names, and `@@` for the C type of observations.
 std::string_view TextOf(CFunction function);

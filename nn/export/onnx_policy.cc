@@ -93,7 +93,10 @@ class PolicyTranslator {
         x_ = graph_.Add("ReduceMean", {x_}, {OnnxInts("axes", {2}), OnnxInt("keepdims", 0)});
         return;
       case PolicyLayerKind::kActionBounds:
-        return ActionBounds();
+        return ActionBounds(graph_.Add("Tanh", {x_}));
+      case PolicyLayerKind::kClippedBounds:
+        return ActionBounds(
+            graph_.Add("Max", {graph_.Add("Min", {x_, graph_.Scalar(1)}), graph_.Scalar(-1)}));
     }
   }
 
@@ -238,13 +241,14 @@ class PolicyTranslator {
     Reshape({-1, actions});
   }
 
-  // low + (high - low) · (1 + tanh x) / 2; rounding must not leave the bounds.
-  void ActionBounds() {
+  // low + (high - low) · (1 + share) / 2, where share is a tanh or a clipped mean; rounding must
+  // not leave the bounds.
+  void ActionBounds(const std::string& share) {
     const std::vector<float>&low = policy_.action.low, &high = policy_.action.high;
     const std::vector<std::int64_t> shape{std::int64_t(low.size())};
     std::vector<float> half(low.size());
     for (std::size_t i = 0; i < half.size(); ++i) half[i] = (high[i] - low[i]) / 2;
-    x_ = graph_.Add("Add", {graph_.Add("Tanh", {x_}), graph_.Scalar(1)});
+    x_ = graph_.Add("Add", {share, graph_.Scalar(1)});
     x_ = graph_.Add("Mul", {x_, graph_.Floats(shape, half)});
     x_ = graph_.Add("Add", {x_, graph_.Floats(shape, low)});
     x_ = graph_.Add("Min", {x_, graph_.Floats(shape, high)});

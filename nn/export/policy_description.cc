@@ -158,11 +158,12 @@ Status AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerCha
 }
 
 // Linear or dueling head, then the mean of each action's distribution.
-void AppendValueHead(const ModelSetup& setup, std::int64_t actions, LayerChain* chain) {
+void AppendValueHead(const ModelSetup& setup, std::int64_t actions, const std::string& prefix,
+                     LayerChain* chain) {
   using Kind = PolicyLayerKind;
   // A dueling head keeps the K outputs per action apart; a linear head has no such groups.
   const ValueHead head = GetValueHead(setup);
-  PolicyLayer layer{.kind = Kind::kLinear, .tensors = "head"};
+  PolicyLayer layer{.kind = Kind::kLinear, .tensors = prefix + "head"};
   // The logits alone: the value is not part of the policy.
   if (setup.network.dueling && !IsActorCritic(setup.algorithm)) {
     layer.kind = Kind::kDueling;
@@ -219,16 +220,21 @@ Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec&
   PolicyDescription policy{
       .observation = env.observation, .frame_stack = setup.frame_stack, .action = env.action};
   LayerChain chain(NetworkInput(setup, env).shape);
-  const std::string prefix = env.action.discrete() ? "" : "policy.";
+  // An actor-critic's policy has a prefix where the value has a separate network.
+  const bool actor_critic = IsActorCritic(setup.algorithm);
+  const bool alone = actor_critic ? setup.network.critic_layers.empty() : env.action.discrete();
+  const std::string prefix = alone ? "" : "policy.";
   AppendInput(setup, env, prefix, &chain);
   TROOP_RETURN_IF_ERROR(AppendHidden(setup, prefix, &chain));
   if (env.action.discrete()) {
-    AppendValueHead(setup, env.action.count, &chain);
+    AppendValueHead(setup, env.action.count, prefix, &chain);
   } else {
     // The critic is not part of the policy.
     const Shape actions{std::int64_t(env.action.low.size())};
     chain.Append({.kind = PolicyLayerKind::kLinear, .tensors = prefix + "head"}, actions);
-    chain.Append({.kind = PolicyLayerKind::kActionBounds}, actions);
+    chain.Append(
+        {.kind = actor_critic ? PolicyLayerKind::kClippedBounds : PolicyLayerKind::kActionBounds},
+        actions);
   }
   policy.layers = chain.Take();
   return policy;

@@ -30,11 +30,12 @@ enum class PolicyLayerKind : std::uint8_t {
   kCategoricalMean,  // [actions, atoms] → [actions]: Σ softmax(x) · atom
   kQuantileMean,     // [actions, atoms] → [actions]: mean(x)
   kActionBounds,     // y = low + (high - low) · (1 + tanh x) / 2
+  kClippedBounds,    // y = low + (high - low) · (1 + clip(x, -1, 1)) / 2
 };
 constexpr auto EnumNames(PolicyLayerKind) {
-  return std::to_array<std::string_view>({"clip", "scale", "normalize", "one_hot", "images",
-                                          "conv2d", "linear", "layer_norm", "dueling",
-                                          "categorical_mean", "quantile_mean", "action_bounds"});
+  return std::to_array<std::string_view>(
+      {"clip", "scale", "normalize", "one_hot", "images", "conv2d", "linear", "layer_norm",
+       "dueling", "categorical_mean", "quantile_mean", "action_bounds", "clipped_bounds"});
 }
 
 // One layer: [in] → [out] of one observation. Members that a kind does not have are 0 or empty.

@@ -8,6 +8,7 @@
 
 #include "core/base/philox.h"
 #include "nn/arena.h"
+#include "nn/models/actor_critic_network.h"
 #include "nn/models/fused_q_network.h"
 #include "nn/models/policy_critic.h"
 #include "nn/models/text_model.h"
@@ -36,10 +37,6 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvS
   if (setup.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", setup.network.dueling_units);
   const std::int64_t features = shape.elements(), numbers = GetValueHead(setup).numbers;
-  if (IsActorCritic(setup.algorithm)) {
-    parts.push_back({"head", MakeActorCriticHead(features, env.action.count)});
-    return MakeSequential(std::move(parts));
-  }
   parts.push_back({"head", setup.network.dueling
                                ? MakeDuelingHead(features, setup.network.dueling_units,
                                                  env.action.count, numbers)
@@ -86,12 +83,13 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 
 }  // namespace
 
-// An external program, behavior cloning and an own algorithm may learn both kinds of actions.
+// An external program, behavior cloning, an own algorithm and actor-critics may learn both kinds of
+// actions.
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const AlgorithmKind algorithm = setup.algorithm;
   using Kind = AlgorithmKind;
   if (algorithm == Kind::kExternal || algorithm == Kind::kBehaviorCloning ||
-      algorithm == Kind::kOwn)
+      algorithm == Kind::kOwn || IsActorCritic(algorithm))
     return Status::Ok();
   if (env.action.discrete() == !HasPolicyNetwork(algorithm)) return Status::Ok();
   const char* const kinds[] = {"continuous", "discrete"};
@@ -100,7 +98,8 @@ Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
       "env.id: {} has {} actions, learner.algorithm = \"{}\" needs {} ones; set "
       "learner.algorithm = {}, or choose another environment",
       env.id, kinds[int(discrete)], EnumName(algorithm), kinds[int(!discrete)],
-      discrete ? "\"dqn\", \"pqn\", \"vtrace\" or \"ppo\"" : "\"dpg\", \"td3\" or \"sac\"");
+      discrete ? R"("dqn", "r2d2", "pqn", "vtrace" or "ppo")"
+               : R"("dpg", "td3", "sac", "vtrace" or "ppo")");
 }
 
 TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env) {
@@ -112,6 +111,7 @@ TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env) {
 Result<std::unique_ptr<Module>> MakeNetwork(const ModelSetup& setup, const EnvSpec& env) {
   if (IsTextModel(setup)) return MakeTextModel(setup);
   TROOP_RETURN_IF_ERROR(CheckActions(setup, env));
+  if (IsActorCritic(setup.algorithm)) return MakeActorCriticNetwork(setup, env);
   if (env.action.discrete()) return MakeQNetwork(setup, env);
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(setup, env));
   return std::unique_ptr<Module>(std::move(both));

@@ -17,14 +17,14 @@ TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env);
 // algorithm that does.
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env);
 
-// Creates the network of a run. Text models: nn/models/text_model.h. Continuous actions:
-// nn/models/policy_critic.h. Discrete actions: [B, ...NetworkInput] in the environment's dtype →
+// Creates the network of a run. Text models: nn/models/text_model.h. Actor-critics:
+// nn/models/actor_critic_network.h. Other continuous actions: nn/models/policy_critic.h. Discrete
+// actions: [B, ...NetworkInput] in the environment's dtype →
 // [B, actions · K] f32: q, for each action the K outputs of its value form
 // (nn/models/value_head.h); K = 1 for a scalar form. Images, [h, w] or [h, w, channels], are
 // stacked along the channels if conv2d is the first layer. Then the layers of setup.network.layers
 // in order, and the head: linear to the actions, or dueling (Wang et al. 2016, eq. 9: q = v + a -
-// mean(a), each stream with `dueling_units` hidden units), or an actor-critic's (IsActorCritic):
-// [B, actions + 1], the logits and the value. Networks whose whole forward is small
+// mean(a), each stream with `dueling_units` hidden units). Networks whose whole forward is small
 // run it in one fused call. Errors: kInvalidArgument.
 Result<std::unique_ptr<Module>> MakeNetwork(const ModelSetup& setup, const EnvSpec& env);
 

@@ -412,7 +412,8 @@ class QuantileMean final : public PolicyOperation {
   const std::int64_t actions_, quantiles_;
 };
 
-// Maps each element into its bounds; rounding must not leave them.
+// Maps each element into its bounds by a tanh or by clipping; rounding must not leave them.
+template <bool kTanh>
 class ActionBounds final : public PolicyOperation {
  public:
   explicit ActionBounds(const LayerReader& layer) : low_(layer.low()), high_(layer.high()) {
@@ -422,7 +423,8 @@ class ActionBounds final : public PolicyOperation {
   void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::size_t i = 0; i < low_.size(); ++i) {
-        const float share = (1 + PolicyTanh(*in++)) / 2;
+        const float x = *in++;
+        const float share = (1 + (kTanh ? PolicyTanh(x) : std::clamp(x, -1.0F, 1.0F))) / 2;
         *out++ = std::clamp(low_[i] + (high_[i] - low_[i]) * share, low_[i], high_[i]);
       }
     }
@@ -513,7 +515,8 @@ std::unique_ptr<PolicyOperation> MakePolicyOperation(const PolicyLayerSource& so
       {"dueling", Make<Dueling>},
       {"categorical_mean", Make<CategoricalMean>},
       {"quantile_mean", Make<QuantileMean>},
-      {"action_bounds", Make<ActionBounds>},
+      {"action_bounds", Make<ActionBounds<true>>},
+      {"clipped_bounds", Make<ActionBounds<false>>},
   };
   const std::string kind = PolicyString(source.layer, "kind");
   const auto maker = kMakers.find(kind);

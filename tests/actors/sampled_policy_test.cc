@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -13,21 +14,20 @@ namespace {
 const std::vector<float> kRow{0, std::log(2.0F), std::log(4.0F), 9};
 constexpr double kProbability[] = {1.0 / 7, 2.0 / 7, 4.0 / 7};
 
-struct Choices {
-  std::vector<std::int32_t> action;
-  std::vector<float> q_taken, q_max;
-};
-
-// The choices for that row with each key.
-Choices Sample(const std::vector<float>& row, std::span<const ExploreKey> keys,
-               std::uint64_t seed = 5) {
-  const std::size_t n = keys.size();
+// The row, n times.
+Tensor Repeated(const std::vector<float>& row, std::size_t n) {
   Tensor out(DType::kF32, {std::int64_t(n), std::int64_t(row.size())});
   for (std::size_t i = 0; i < n; ++i)
     std::ranges::copy(row, out.as<float>().subspan(i * row.size()).begin());
-  Choices choices{std::vector<std::int32_t>(n), std::vector<float>(n), std::vector<float>(n)};
-  SampleActions(seed, keys, out, {choices.action, choices.q_taken, choices.q_max});
-  return choices;
+  return out;
+}
+
+// The choices for that row with each key.
+std::vector<std::int32_t> Sample(const std::vector<float>& row, std::span<const ExploreKey> keys,
+                                 std::uint64_t seed = 5) {
+  std::vector<std::int32_t> actions(keys.size());
+  SampleActions(seed, keys, Repeated(row, keys.size()), actions);
+  return actions;
 }
 
 std::vector<ExploreKey> Keys(std::size_t n, double epsilon, double sigma) {
@@ -38,10 +38,10 @@ std::vector<ExploreKey> Keys(std::size_t n, double epsilon, double sigma) {
   return keys;
 }
 
-std::vector<double> Shares(const Choices& choices) {
+std::vector<double> Shares(const std::vector<std::int32_t>& actions) {
   std::vector<double> shares(3);
-  for (const std::int32_t a : choices.action) shares[std::size_t(a)] += 1;
-  for (double& s : shares) s /= double(choices.action.size());
+  for (const std::int32_t a : actions) shares[std::size_t(a)] += 1;
+  for (double& s : shares) s /= double(actions.size());
   return shares;
 }
 
@@ -64,12 +64,6 @@ TEST(SampledPolicyTest, WithoutNoiseTakesFirstLargestLogit) {
   EXPECT_EQ(Shares(Sample({1, 2, 2, 5}, Keys(100, 0, 0))), (std::vector<double>{0, 1, 0}));
 }
 
-TEST(SampledPolicyTest, ValueIsBothQ) {
-  const Choices choices = Sample(kRow, Keys(10, 0.5, 1));
-  EXPECT_EQ(choices.q_taken, std::vector<float>(10, 9));
-  EXPECT_EQ(choices.q_max, std::vector<float>(10, 9));
-}
-
 TEST(SampledPolicyTest, LargeLogitsDoNotOverflow) {
   const std::vector<float> row{-3e38F, 3e38F, 0, 1};
   const std::vector<ExploreKey> keys = Keys(100, 0, 1);
@@ -80,10 +74,73 @@ TEST(SampledPolicyTest, LargeLogitsDoNotOverflow) {
 TEST(SampledPolicyTest, ActionDependsOnlyOnKeyAndSeed) {
   const std::vector<ExploreKey> keys = Keys(200, 0.1, 1);
   const std::vector<ExploreKey> backwards(keys.rbegin(), keys.rend());
-  const Choices first = Sample(kRow, keys);
-  const Choices second = Sample(kRow, backwards);
-  EXPECT_EQ(first.action, std::vector<std::int32_t>(second.action.rbegin(), second.action.rend()));
-  EXPECT_NE(first.action, Sample(kRow, keys, 6).action);
+  const std::vector<std::int32_t> first = Sample(kRow, keys), second = Sample(kRow, backwards);
+  EXPECT_EQ(first, std::vector<std::int32_t>(second.rbegin(), second.rend()));
+  EXPECT_NE(first, Sample(kRow, keys, 6));
+}
+
+// Two dimensions: means 0.5 and -1.2, deviations 0.8 and 0.4 halves of the range, and a value.
+const ActionSpec kBox{.kind = ActionSpec::Kind::kContinuous, .low = {-2, 1}, .high = {2, 3}};
+const std::vector<float> kGaussians{0.5F, -1.2F, std::log(0.8F), std::log(0.4F), 9};
+
+std::vector<float> SampleBox(std::span<const ExploreKey> keys) {
+  std::vector<float> actions(2 * keys.size());
+  SampleActions(5, keys, Repeated(kGaussians, keys.size()), kBox, actions);
+  return actions;
+}
+
+double NormalCdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+
+// Shares of the samples below some actions, bounds included, against the distribution function.
+TEST(SampledPolicyTest, ContinuousSamplesFollowClippedGaussiansAndExploration) {
+  const std::size_t n = 40000;
+  for (const double epsilon : {0.0, 0.3, 1.0}) {
+    const std::vector<float> actions = SampleBox(Keys(n, epsilon, 1));
+    for (std::size_t k = 0; k < 2; ++k) {
+      const double mean = double(kGaussians[k]), std = std::exp(double(kGaussians[2 + k]));
+      for (const double u : {-1.0, -0.5, 0.0, 0.4, 0.999}) {
+        const double middle = (kBox.low[k] + kBox.high[k]) / 2;
+        const double limit = middle + u * (kBox.high[k] - kBox.low[k]) / 2;
+        double share = 0;
+        for (std::size_t i = 0; i < n; ++i)
+          share += double(actions[2 * i + k]) <= limit ? 1 / double(n) : 0;
+        const double wanted = epsilon * (u + 1) / 2 + (1 - epsilon) * NormalCdf((u - mean) / std);
+        EXPECT_NEAR(share, wanted, 5 * std::sqrt(wanted * (1 - wanted) / double(n)) + 1e-9)
+            << epsilon << ", " << k << ", " << u;
+      }
+    }
+  }
+}
+
+// Densities in units of half the range inside, probabilities at the bounds.
+TEST(SampledPolicyTest, ContinuousLogProbabilityIsThatOfTheSamples) {
+  const auto density = [](double u, double mean, double std) {
+    return std::exp(-0.5 * std::pow((u - mean) / std, 2)) / std / std::sqrt(2 * M_PI);
+  };
+  const std::vector<float> inside{1, 1.75F}, bound{2, 1};
+  const double at_inside = density(0.5, 0.5, 0.8) * density(-0.25, -1.2, 0.4);
+  const double at_bound = (1 - NormalCdf((1 - 0.5) / 0.8)) * NormalCdf((-1 + 1.2) / 0.4);
+  for (const double epsilon : {0.0, 0.3, 1.0}) {
+    const ExploreKey key{.epsilon = epsilon, .noise_sigma = 1};
+    const auto wanted = [&](double policy) {
+      return std::log(epsilon / 4 + (1 - epsilon) * policy);
+    };
+    EXPECT_NEAR(LogProbability(key, kGaussians, kBox, inside), wanted(at_inside), 1e-6);
+    EXPECT_NEAR(LogProbability(key, kGaussians, kBox, bound), wanted(at_bound), 1e-6);
+  }
+}
+
+TEST(SampledPolicyTest, ContinuousActionsWithoutNoiseAreClippedMeans) {
+  const std::vector<float> actions = SampleBox(Keys(3, 0, 0));
+  EXPECT_EQ(actions, (std::vector<float>{1, 1, 1, 1, 1, 1}));
+}
+
+// Environments never receive NaN.
+TEST(SampledPolicyTest, ContinuousActionOfNanIsABound) {
+  std::vector<float> action(2);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  SampleActions(5, Keys(1, 0, 1), Repeated({nan, 0, 0, nan, 0}, 1), kBox, action);
+  EXPECT_EQ(action, kBox.low);
 }
 
 }  // namespace

@@ -60,6 +60,53 @@ TEST(SampledUnrollsTest, HaveLogProbabilitiesOfThePolicyThatActed) {
   }
 }
 
+// log N of an action inside the bounds, log Φ of a tail at a bound, in units of half the range.
+double LogClippedGaussian(float action, const ActionSpec& spec, std::span<const float> row) {
+  const double half = (double(spec.high[0]) - double(spec.low[0])) / 2;
+  const double mean = double(row[0]), std = std::exp(double(row[1]));
+  const auto log_tail = [](double z) { return std::log(0.5 * std::erfc(-z / std::sqrt(2.0))); };
+  if (action == spec.low[0]) return log_tail((-1 - mean) / std);
+  if (action == spec.high[0]) return log_tail((mean - 1) / std);
+  const double e = ((double(action) - double(spec.low[0])) / half - 1 - mean) / std;
+  return -0.5 * e * e - std::log(std * std::sqrt(2 * M_PI));
+}
+
+TEST(SampledUnrollsTest, HaveLogProbabilitiesOfContinuousActions) {
+  for (const InferencePlace place : {InferencePlace::kLocal, InferencePlace::kServer}) {
+    ActingConfig config = Catch();
+    config.env.id = "Pendulum-v1";
+    config.model.algorithm = AlgorithmKind::kPpo;
+    config.model.network.critic_layers = {{.type = LayerType::kLinear, .units = 8}};
+    config.actor.unroll_length = 4;
+    config.actor.inference = place;
+    config.replay.min_items = 20;
+    config.replay.sampler = SelectorKind::kUniform;
+    ActorWorld world(config);
+    world.PublishWeights(1);
+    world.GrantUpTo(400);
+    ASSERT_TRUE(world.Rounds(3000));
+    int inside = 0, bounds = 0;
+    for (const SampleBatch& batch : world.Draw()) {
+      for (std::int64_t i = 0; i < batch.size(); ++i) {
+        const Tensor row = batch.observation.Rows(i, 1);
+        const Tensor out = world.Forward(row.Reshape(Shape(row.shape().dims().subspan(1))));
+        for (std::size_t t = 0; t < std::size_t(batch.length[std::size_t(i)]); ++t) {
+          const std::size_t at = std::size_t(i) * 4 + t;
+          const float action = batch.action.as<float>()[at];
+          EXPECT_NEAR(
+              batch.state.as<float>()[at],
+              LogClippedGaussian(action, world.spec().action, out.as<float>().subspan(t * 3, 3)),
+              1e-4);
+          ++(std::abs(action) < 2 ? inside : bounds);
+        }
+      }
+    }
+    // An initial deviation of half the range reaches both bounds with probability 0.32.
+    EXPECT_GT(inside, 0);
+    EXPECT_GT(bounds, 0);
+  }
+}
+
 // A recurrent actor inserts the state before the first step of each unroll: from there on, its
 // policy can be computed without the steps before. Two layers have their own columns.
 TEST(SampledUnrollsTest, HaveRecurrentStateFromWhichThePolicyFollows) {

@@ -123,6 +123,17 @@ inline std::vector<PolicyCase> PolicyCases() {
     s->algorithm = AlgorithmKind::kVtrace;
     s->network.layers = {LinearLayer(17), LinearLayer(9)};
   });
+  add("separate_value", DiscreteEnv(vector, 3), [](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kPpo;
+    s->network.critic_layers = {LinearLayer(8)};
+  });
+  add("clipped_gaussian", continuous, [](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kPpo;
+    s->network.normalize_observations = true;
+    s->network.critic_layers = {LinearLayer(8)};
+  });
+  add("clipped_gaussian_shared", continuous,
+      [](ModelSetup* s) { s->algorithm = AlgorithmKind::kVtrace; });
   return cases;
 }
 inline PolicyCase PolicyCaseNamed(std::string_view name) {
@@ -179,6 +190,7 @@ class PolicyBench {
     const ConstTensor x(observations);
     network_->Forward(context, {&x, 1}, out, {});
     const auto numbers = out[0].as<float>();
+    if (!env_.action.discrete() && IsActorCritic(setup_.algorithm)) return ClippedMeans(numbers);
     if (!env_.action.discrete()) return {numbers.begin(), numbers.end()};
     std::vector<float> q(std::size_t(observations.dim(0) * env_.action.count));
     if (IsActorCritic(setup_.algorithm)) {
@@ -218,6 +230,19 @@ class PolicyBench {
   std::span<const float> value() const { return value_; }
 
  private:
+  // The means, with which the rows begin, as actions.
+  std::vector<float> ClippedMeans(std::span<const float> numbers) const {
+    const std::vector<float>&low = env_.action.low, &high = env_.action.high;
+    const std::size_t actions = low.size(), width = 2 * actions + 1;
+    std::vector<float> out;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const std::size_t k = i % width;
+      if (k >= actions) continue;
+      const double u = std::clamp(double(numbers[i]), -1.0, 1.0);
+      out.push_back(float(low[k] + (double(high[k]) - low[k]) * (1 + u) / 2));
+    }
+    return out;
+  }
   Tensor Clipped(const Tensor& given) const {
     Tensor out(given.dtype(), given.shape());
     const auto limit = float(setup_.observation_clip);

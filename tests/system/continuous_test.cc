@@ -48,20 +48,21 @@ TEST_F(ContinuousTest, LearnsGymnasiumPendulum) {
 TEST_F(ContinuousTest, RejectsActionKindUnfitForAlgorithm) {
   const auto numbers = Train({"env.id=Pendulum-v1"});
   EXPECT_EQ(numbers->Wait(), 2);
-  EXPECT_EQ(numbers->output(),
-            "troop: command line: env.id=Pendulum-v1: Pendulum-v1 has continuous actions, "
-            "learner.algorithm = \"dqn\" needs "
-            "discrete ones; set learner.algorithm = \"dpg\", \"td3\" or \"sac\", or choose another "
-            "environment\n");
+  EXPECT_EQ(
+      numbers->output(),
+      "troop: command line: env.id=Pendulum-v1: Pendulum-v1 has continuous actions, "
+      "learner.algorithm = \"dqn\" needs "
+      "discrete ones; set learner.algorithm = \"dpg\", \"td3\", \"sac\", \"vtrace\" or \"ppo\", or "
+      "choose another environment\n");
   const auto choices = Train({"learner.algorithm=dpg"});
   EXPECT_EQ(choices->Wait(), 2);
-  EXPECT_EQ(choices->output(),
-            "troop: " + folder() +
-                "/config.toml:3: env.id: CartPole-v1 has discrete actions, learner.algorithm = "
-                "\"dpg\" needs "
-                "continuous ones; set learner.algorithm = \"dqn\", \"pqn\", \"vtrace\" or \"ppo\", "
-                "or choose "
-                "another environment\n");
+  EXPECT_EQ(
+      choices->output(),
+      "troop: " + folder() +
+          "/config.toml:3: env.id: CartPole-v1 has discrete actions, learner.algorithm = "
+          "\"dpg\" needs "
+          "continuous ones; set learner.algorithm = \"dqn\", \"r2d2\", \"pqn\", \"vtrace\" or "
+          "\"ppo\", or choose another environment\n");
 }
 
 }  // namespace

@@ -99,6 +99,26 @@ TEST_F(UnrollRunTest, RecurrentLearnerSurvivesDeaths) {
   EXPECT_LT(Metric("learner/approx_kl", "ppo"), 0.1);
 }
 
+// Continuous actions, and a separate network of the value, by two learners.
+TEST_F(UnrollRunTest, ContinuousPpoSurvivesDeaths) {
+  const auto troop = Train(Words(
+      "ppo",
+      {"name=box", "env.id=Pendulum-v1", "network.critic_layers=[{type=\"linear\", units=32}]",
+       "network.initial_log_std=-0.5", "fleet.learners=2", "learner.sync=allreduce"}));
+  ASSERT_TRUE(AwaitSteps(3000, "box")) << troop->output();
+  for (const char* const role : {"learner", "actor"}) {
+    const std::vector<pid_t> processes = RoleProcesses(Coordinator("box"), role);
+    ASSERT_FALSE(processes.empty());
+    SendSignal(processes[0], SIGKILL);
+  }
+  ExpectDone(troop.get(), kUnrolledSteps, "box");
+  EXPECT_GT(Updates("box"), 100);
+  // Near that of the initial deviation, 0.5 log(2 π e) - 0.5.
+  EXPECT_NEAR(Metric("learner/entropy", "box"), 0.92, 0.5);
+  EXPECT_GE(Metric("learner/approx_kl", "box"), 0);
+  EXPECT_LT(Metric("learner/approx_kl", "box"), 0.1);
+}
+
 // Overlapping sequences with burn-in and prioritized replay, by two learners through shards.
 TEST_F(UnrollRunTest, R2d2SurvivesDeaths) {
   std::vector<std::string> words{

@@ -13,7 +13,12 @@ TEST(PolicyKeysTest, RejectsImpossibleCombinations) {
   const std::string linear = "{type=\"linear\", units=8}";
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"network.critic_layers=[" + linear + "]"},
-       "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a critic network"},
+       "only learner.algorithm = \"dpg\", \"td3\", \"sac\", \"vtrace\" or \"ppo\" has a critic or "
+       "value "
+       "network"},
+      {{"network.initial_log_std=-1"}, "-1 is supported by learner.algorithm = \"vtrace\" and"},
+      {{"learner.algorithm=sac", "network.initial_log_std=-1"},
+       "-1 is supported by learner.algorithm = \"vtrace\" and"},
       {{"optimizer.policy_learning_rate=1"},
        "only learner.algorithm = \"dpg\", \"td3\" or \"sac\" has a separate policy network"},
       {{"actor.epsilon_steps=100", "learner.algorithm=dpg"},

@@ -301,8 +301,10 @@ inline void Repair(Config* c) {
   }
   if (!c->network.dueling) c->network.dueling_units = 0;
   c->optimizer.policy_learning_rate = 0;
+  const bool actor_critic = IsActorCritic(c->learner.algorithm);
+  if (!actor_critic) c->network.initial_log_std = 0;
   if (!HasPolicyNetwork(c->learner.algorithm)) {
-    c->network.critic_layers.clear();
+    if (!actor_critic) c->network.critic_layers.clear();
   } else {
     c->actor.epsilon_steps = 0;
   }

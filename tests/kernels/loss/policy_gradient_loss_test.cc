@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -20,6 +21,7 @@ constexpr std::int64_t kActions = 3, kSteps = 6, kWidth = kActions + 1;
 struct Batch {
   std::vector<float> out, log_mu, reward, discount, weight;
   std::vector<std::int32_t> action, length;
+  std::unique_ptr<CategoricalDistribution> policy;
   PolicyGradientInput input;
 };
 
@@ -41,11 +43,11 @@ Batch RandomBatch(std::int64_t unrolls, std::uint64_t seed) {
       b.discount.push_back(i % 3 == 0 && t + 1 == b.length.back() ? 0 : 1);
     }
   }
+  b.policy = std::make_unique<CategoricalDistribution>(kActions, b.action.data());
   b.input = {.batch = unrolls,
-             .actions = kActions,
              .steps = kSteps,
+             .policy = b.policy.get(),
              .out = b.out.data(),
-             .action = b.action.data(),
              .log_mu = b.log_mu.data(),
              .reward = b.reward.data(),
              .discount = b.discount.data(),

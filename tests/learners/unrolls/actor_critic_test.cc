@@ -5,10 +5,12 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/loss/policy_gradient_loss.h"
+#include "nn/models/actor_critic_network.h"
 #include "nn/models/model.h"
 #include "tests/learners/dqn_testing.h"
 #include "tests/learners/unroll_batch.h"
@@ -38,6 +40,27 @@ SampleBatch StochasticBatch(std::int64_t unrolls, std::uint64_t seed, std::int64
   return b;
 }
 
+// An environment with two action dimensions.
+EnvSpec BoxEnv() {
+  EnvSpec env = Env();
+  env.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5F}};
+  return env;
+}
+
+// Batch with actions in that environment, every third component at a bound.
+SampleBatch BoxBatch(std::int64_t unrolls, std::uint64_t seed, std::int64_t columns = 0) {
+  SampleBatch b = StochasticBatch(unrolls, seed, columns);
+  Rng rng({seed + 2000, Purpose::kTest});
+  const ActionSpec action = BoxEnv().action;
+  b.action = Tensor(DType::kF32, {unrolls, kUnrollSteps, 2});
+  const std::span<float> all = b.action.as<float>();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const float low = action.low[i % 2], high = action.high[i % 2];
+    all[i] = i % 3 == 0 ? (i % 2 == 0 ? low : high) : float(rng.Uniform(low, high));
+  }
+  return b;
+}
+
 LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch) {
   std::vector<float> priority(std::size_t(batch.size()));
   const auto report = algorithm->Update(batch, 0, priority);
@@ -62,9 +85,10 @@ Tensor FramesOf(const SampleBatch& b) {
 
 // Loss and gradient of a batch, by a network outside of the algorithm.
 struct LossOutside {
-  LossOutside(const TrainingConfig& config, const SampleBatch& b)
-      : network(std::move(MakeNetwork(ModelSetupOf(config), Env())).value()),
+  LossOutside(const TrainingConfig& config, const EnvSpec& env, const SampleBatch& b)
+      : network(std::move(MakeNetwork(ModelSetupOf(config), env)).value()),
         frames(FramesOf(b)),
+        outputs(ActorCriticColumns(env.action)),
         columns(StateColumns(config.network.layers)) {
     for (std::int64_t i = 0; i < b.size(); ++i) {
       const auto row = b.state.Rows(i, 1).as<float>();
@@ -80,7 +104,7 @@ struct LossOutside {
     const TensorSpec spec = in.spec();
     const Plan plan = *network->MakePlan({&spec, 1});
     MutableBuffer workspace = MutableBuffer::Zeros(plan.workspace_bytes);
-    Tensor out(DType::kF32, {frames.dim(0), kActions + 1});
+    Tensor out(DType::kF32, {frames.dim(0), outputs});
     const Sequences sequences{length, state, {}, columns};
     network->Forward({.value = value, .workspace = workspace.bytes(), .sequences = &sequences},
                      {&in, 1}, {&out, 1}, {});
@@ -89,18 +113,27 @@ struct LossOutside {
 
   const std::unique_ptr<Module> network;
   const Tensor frames;
-  const std::int64_t columns;
+  const std::int64_t outputs, columns;
   std::vector<float> state, log_mu;
   std::vector<std::int32_t> length;
 };
 
-void ExpectGradientOfDifferences(TrainingConfig config) {
+void ExpectGradientOfDifferences(TrainingConfig config, const EnvSpec& env = Env()) {
   config.learner.lambda = 0.9;
   config.learner.rho_bar = 0.9;
   config.learner.c_bar = 0.8;
-  const auto made = Make(config);
-  const SampleBatch b = StochasticBatch(5, 3, StateColumns(config.network.layers));
-  const LossOutside outside(config, b);
+  const auto made = std::move(MakeAlgorithm(config, env)).value();
+  const std::int64_t columns = StateColumns(config.network.layers);
+  const bool discrete = env.action.discrete();
+  const SampleBatch b = discrete ? StochasticBatch(5, 3, columns) : BoxBatch(5, 3, columns);
+  const LossOutside outside(config, env, b);
+  std::unique_ptr<PolicyDistribution> policy;
+  if (discrete) {
+    policy = std::make_unique<CategoricalDistribution>(kActions, b.action.data<std::int32_t>());
+  } else {
+    policy = std::make_unique<GaussianDistribution>(env.action.low, env.action.high,
+                                                    b.action.data<float>());
+  }
   std::vector<float> priority(5);
   ASSERT_TRUE(made->ComputeGradient(b, priority).ok());
   // The directional derivative of the loss with constant targets: Σ dout · dout/dθ, by
@@ -111,10 +144,9 @@ void ExpectGradientOfDifferences(TrainingConfig config) {
   const LearnerConfig& l = config.learner;
   const bool ppo = l.algorithm == AlgorithmKind::kPpo;
   PolicyGradientLoss({.batch = 5,
-                      .actions = kActions,
                       .steps = kUnrollSteps,
+                      .policy = policy.get(),
                       .out = out.data(),
-                      .action = b.action.data<std::int32_t>(),
                       .log_mu = outside.log_mu.data(),
                       .reward = b.reward.data<float>(),
                       .discount = b.discount.data<float>(),
@@ -141,7 +173,8 @@ void ExpectGradientOfDifferences(TrainingConfig config) {
       double slope = 0;
       for (std::size_t i = 0; i < dout.size(); ++i)
         slope += double(dout[i]) * (double(above[i]) - double(below[i])) / 2e-2;
-      EXPECT_NEAR(made->gradient()[at], slope, 2e-3) << spec.name << "[" << k << "]";
+      EXPECT_NEAR(made->gradient()[at], slope, 2e-3 * (1 + std::abs(slope)))
+          << spec.name << "[" << k << "]";
     }
   }
   EXPECT_EQ(priority, errors);
@@ -163,6 +196,51 @@ TEST(ActorCriticTest, GradientOfRecurrentNetworkMatchesDifferences) {
                              {.type = LayerType::kGru, .units = 4}};
     ExpectGradientOfDifferences(config);
   }
+}
+
+// Continuous actions, and a separate network of the value.
+TEST(ActorCriticTest, GradientOfContinuousAndSeparateNetworksMatchesDifferences) {
+  for (const AlgorithmKind algorithm : {AlgorithmKind::kVtrace, AlgorithmKind::kPpo}) {
+    TrainingConfig config = ActorCriticConfig(algorithm);
+    ExpectGradientOfDifferences(config, BoxEnv());
+    config.network.critic_layers = {{.type = LayerType::kLinear, .units = 7}};
+    ExpectGradientOfDifferences(config, BoxEnv());
+    ExpectGradientOfDifferences(config);
+    config.network.layers = {{.type = LayerType::kLinear, .units = 6},
+                             {.type = LayerType::kGru, .units = 4}};
+    ExpectGradientOfDifferences(config, BoxEnv());
+  }
+}
+
+// Rewards are highest at the upper bound of one dimension and inside the other one. Actions are
+// uniform, whose density is 1/2 per dimension.
+TEST(ActorCriticTest, LearnsContinuousActionsFromUniformData) {
+  TrainingConfig config = ActorCriticConfig(AlgorithmKind::kVtrace);
+  config.optimizer.epsilon = 1e-8;
+  config.learner.entropy_cost = 0;
+  config.network.critic_layers = {{.type = LayerType::kLinear, .units = 8}};
+  const EnvSpec env = BoxEnv();
+  const auto made = std::move(MakeAlgorithm(config, env)).value();
+  const std::int64_t unrolls = 64;
+  SampleBatch b = BoxBatch(unrolls, 1);
+  Rng rng({9, Purpose::kTest});
+  std::ranges::fill(b.observation.as<float>(), 0.0F);
+  std::ranges::fill(b.discount.as<float>(), 0.0F);
+  std::ranges::fill(b.weight, 1.0F);
+  std::ranges::fill(b.length, 1);
+  std::ranges::fill(b.state.as<float>(), float(2 * std::log(0.5)));
+  for (int update = 0; update < 1500; ++update) {
+    for (std::size_t i = 0; i < std::size_t(unrolls); ++i) {
+      const float x = float(rng.Uniform(-2, 2)), y = float(rng.Uniform(0, 0.5));
+      b.action.as<float>()[i * kUnrollSteps * 2] = x;
+      b.action.as<float>()[i * kUnrollSteps * 2 + 1] = y;
+      b.reward.as<float>()[i * kUnrollSteps] = x - 16 * std::pow(y - 0.4F, 2.0F);
+    }
+    UpdateOnce(made.get(), b);
+  }
+  const std::vector<float> out = LossOutside(config, env, b).Outputs(made->value());
+  EXPECT_GT(out[0], 0.7);
+  EXPECT_NEAR(out[1], 0.6, 0.2);  // y = 0.4 in units of half its range
 }
 
 // Two states with one step each; in each another action is rewarded. Actions are sampled uniformly,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -74,14 +75,22 @@ TEST(LossFixturesTest, QLambdaMatchesPyTorch) {
                .loss);
 }
 
-TEST(LossFixturesTest, VtraceAndPpoMatchPyTorch) {
-  for (const bool ppo : {false, true}) {
-    Fixture f(ppo ? "ppo" : "vtrace");
+TEST(LossFixturesTest, ActorCriticsMatchPyTorch) {
+  // Continuous actions: two dimensions, some at their bounds.
+  const std::vector<float> low{-2, 0}, high{2, 0.5F};
+  for (const std::string name : {"vtrace", "ppo", "vtrace_gaussian", "ppo_gaussian"}) {
+    const bool ppo = name.starts_with("ppo");
+    Fixture f(name);
+    std::unique_ptr<PolicyDistribution> policy;
+    if (name.ends_with("gaussian")) {
+      policy = std::make_unique<GaussianDistribution>(low, high, f.floats("action"));
+    } else {
+      policy = std::make_unique<CategoricalDistribution>(3, f.ints("action"));
+    }
     f.Expect(PolicyGradientLoss({.batch = f.batch(),
-                                 .actions = 3,
                                  .steps = f.steps(),
+                                 .policy = policy.get(),
                                  .out = f.floats("out"),
-                                 .action = f.ints("action"),
                                  .log_mu = f.floats("log_mu"),
                                  .reward = f.floats("reward"),
                                  .discount = f.floats("discount"),

@@ -276,9 +276,8 @@ TEST(NetworkTest, RejectsInvalidNetworks) {
   EXPECT_THAT(ErrorOf({}, Env({DType::kF32, {0}}, 2)), HasSubstr("observations are empty"));
   EnvSpec continuous = Env({DType::kF32, {3}}, 0);
   continuous.action.kind = ActionSpec::Kind::kContinuous;
-  EXPECT_THAT(
-      ErrorOf({}, continuous),
-      HasSubstr("needs discrete ones; set learner.algorithm = \"dpg\", \"td3\" or \"sac\","));
+  EXPECT_THAT(ErrorOf({}, continuous),
+              HasSubstr("needs discrete ones; set learner.algorithm = \"dpg\", \"td3\", \"sac\","));
 }
 
 // On a GPU the networks are separate classes, which have linear and conv2d layers only.
