@@ -6,6 +6,7 @@
 
 #include "actors/policy.h"
 #include "core/base/philox.h"
+#include "nn/layers/layers.h"
 #include "nn/models/model.h"
 #include "nn/models/value_head.h"
 
@@ -39,6 +40,18 @@ Draw DrawFor(std::uint64_t seed, const ExploreKey& key, std::uint32_t actions) {
   return {uniform, action, double(rng.NextU32()) * 0x1p-32};
 }
 
+// Number of a row's actions that its observation allows (nn/layers/layers.h, MakeActionMask).
+std::uint32_t AllowedCount(std::span<const float> row) {
+  return std::uint32_t(row.size() - std::size_t(std::ranges::count_if(row, IsMasked)));
+}
+// Action `index` of those.
+std::int32_t AllowedAction(std::span<const float> row, std::uint32_t index) {
+  for (std::size_t a = 0; a < row.size(); ++a) {
+    if (!IsMasked(row[a]) && index-- == 0) return std::int32_t(a);
+  }
+  return 0;  // parameters that have diverged give only such outputs
+}
+
 }  // namespace
 
 // q_taken is the value of the explored action, which priorities need.
@@ -51,8 +64,8 @@ void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
     auto action = std::int32_t(best - row.begin());
     // The random values of other steps do not depend on this condition.
     if (keys[i].epsilon > 0) {
-      const Draw draw = DrawFor(seed, keys[i], std::uint32_t(actions));
-      if (draw.uniform < keys[i].epsilon) action = std::int32_t(draw.action);
+      const Draw draw = DrawFor(seed, keys[i], AllowedCount(row));
+      if (draw.uniform < keys[i].epsilon) action = AllowedAction(row, draw.action);
     }
     choice.action[i] = action;
     choice.q_max[i] = *best;
@@ -75,13 +88,17 @@ std::vector<double> SoftmaxOf(std::span<const float> row) {
   return probability;
 }
 
-// First action at which the cumulated probability exceeds u in [0, 1).
+// First action at which the cumulated probability exceeds u in [0, 1); if rounding leaves none, the
+// last possible one.
 std::int32_t ActionAt(std::span<const double> probability, double u) {
-  for (std::size_t a = 0; a + 1 < probability.size(); ++a) {
+  // Probabilities of 0 belong to masked actions.
+  std::size_t last = 0;
+  for (std::size_t a = 0; a < probability.size(); ++a) {
+    if (probability[a] > 0) last = a;
     u -= probability[a];
-    if (u < 0) return std::int32_t(a);
+    if (u < 0) break;
   }
-  return std::int32_t(probability.size()) - 1;
+  return std::int32_t(last);
 }
 
 }  // namespace
@@ -93,17 +110,17 @@ void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
     const auto row = out.as<float>().subspan(i * width, width);
     const auto logits = row.first(width - 1);
     auto action = std::int32_t(std::ranges::max_element(logits) - logits.begin());
-    const Draw draw = DrawFor(seed, keys[i], std::uint32_t(width - 1));
+    const Draw draw = DrawFor(seed, keys[i], AllowedCount(logits));
     // Random actions replace some of the policy, hence the mixture in LogProbability.
     if (keys[i].noise_sigma > 0) action = ActionAt(SoftmaxOf(row), draw.policy);
-    if (draw.uniform < keys[i].epsilon) action = std::int32_t(draw.action);
+    if (draw.uniform < keys[i].epsilon) action = AllowedAction(logits, draw.action);
     actions[i] = action;
   }
 }
 
 float LogProbability(const ExploreKey& key, std::span<const float> row, std::int32_t action) {
   const std::vector<double> probability = SoftmaxOf(row);
-  const double uniform = key.epsilon / double(probability.size());
+  const double uniform = key.epsilon / double(AllowedCount(row.first(row.size() - 1)));
   return float(std::log(uniform + (1 - key.epsilon) * probability[std::size_t(action)]));
 }
 

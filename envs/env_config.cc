@@ -61,6 +61,11 @@ void VisitKeys(EnvConfig& c, ConfigVisitor& v) {
            "Options passed unchanged to the environment: those of a plug-in, or keyword arguments "
            "in Python, where the string \"None\" is passed as None."},
           c.options);
+  v.Visit({"env.action_mask",
+           "Choose only actions that the environment allows: by info[\"action_mask\"], or by the "
+           "entry \"action_mask\" of a Dict observation, of a \"gymnasium:\" or \"python:\" "
+           "environment (docs/guide/environments.md). Masks that a plug-in declares always apply."},
+          c.action_mask);
   v.Visit(
       {"env.metrics",
        "Collect the numbers that the environment reports: info[\"metrics\"] of a \"gymnasium:\" "

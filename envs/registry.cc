@@ -242,6 +242,23 @@ VectorWrappers WrappersFor(std::string_view id, const EnvOptions& options) {
   return wrappers;
 }
 
+// Checks the options that depend on whether the environment has an action mask.
+Status CheckMaskOptions(const EnvOptions& options, const EnvSpec& spec) {
+  if (!ActionMaskOffset(spec)) {
+    // The key would have no effect.
+    if (!options.action_mask) return Status::Ok();
+    return InvalidArgument(
+        "{} has no action mask, which env.action_mask requires; remove it, or give the environment "
+        "one (docs/guide/environments.md)",
+        spec.id);
+  }
+  // Both play an action again, which the environment may no longer allow.
+  const bool sticky = options.sticky_actions > 0;
+  if (!sticky && options.action_repeat == 1) return Status::Ok();
+  return InvalidArgument("{} has an action mask, which env.{} ignores; remove the latter", spec.id,
+                         sticky ? "sticky_actions" : "action_repeat");
+}
+
 }  // namespace
 
 std::vector<std::string> EnvironmentIds() {
@@ -267,6 +284,7 @@ Result<std::unique_ptr<Environment>> MakeSingleEnvironment(std::string_view id,
                                                            const EnvOptions& options) {
   TROOP_ASSIGN_OR_RETURN(auto env, MakeEnvironment(id, options));
   const VectorWrappers wrappers = WrappersFor(id, options);
+  TROOP_RETURN_IF_ERROR(CheckMaskOptions(options, env->spec()));
   TROOP_RETURN_IF_ERROR(CheckClip(wrappers, env->spec()));
   return MakeWrappedEnvironment(wrappers, std::move(env));
 }
@@ -276,9 +294,13 @@ Result<std::unique_ptr<VectorEnv>> MakeVectorEnv(std::string_view id, const EnvO
                                                  int size, EpisodeSeeder seeder) {
   if (size < 1) return InvalidArgument("{}: vector size is {}, must be at least 1", id, size);
   TROOP_RETURN_IF_ERROR(CheckOptions(id, options));
-  return MakeWrappedVectorEnv(
-      WrappersFor(id, options), size, std::move(seeder),
-      [&](EpisodeSeeder inner) { return MakeInner(id, options, size, std::move(inner)); });
+  TROOP_ASSIGN_OR_RETURN(
+      auto env, MakeWrappedVectorEnv(WrappersFor(id, options), size, std::move(seeder),
+                                     [&](EpisodeSeeder inner) {
+                                       return MakeInner(id, options, size, std::move(inner));
+                                     }));
+  TROOP_RETURN_IF_ERROR(CheckMaskOptions(options, env->spec()));
+  return env;
 }
 
 namespace {
@@ -292,6 +314,7 @@ Result<EnvSpec> FindPlainSpec(std::string_view id, const EnvOptions& options) {
     return env->spec();
   }
   TROOP_ASSIGN_OR_RETURN(const auto env, MakeEnvironment(id, options));
+  TROOP_RETURN_IF_ERROR(CheckMaskOptions(options, env->spec()));
   TROOP_RETURN_IF_ERROR(CheckClip(WrappersFor(id, options), env->spec()));
   return env->spec();
 }
@@ -322,6 +345,7 @@ EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial) {
           .processes = int(config.processes),
           .start_timeout = Seconds(config.start_timeout_s),
           .step_timeout = Seconds(config.step_timeout_s),
+          .action_mask = config.action_mask,
           .metrics = config.metrics,
           // A serial run has one thread, which has nothing else to do during a step.
           .wait = serial};

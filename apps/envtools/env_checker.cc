@@ -23,7 +23,7 @@ constexpr double kQuickPlay_s = 1;
 // Observation, action and step limit on one line.
 std::string Describe(const EnvSpec& spec) {
   const ActionSpec& action = spec.action;
-  return fmt::format("observation {}, {}, {}", spec.observation.ToString(),
+  return fmt::format("observation {}, {}, {}", DescribeObservation(spec),
                      action.discrete() ? fmt::format("{} actions", action.count)
                                        : fmt::format("action {}", action.tensor().ToString()),
                      spec.max_episode_steps == 0
@@ -424,8 +424,14 @@ Status Check::CheckActions() {
   for (const Tensor& action : actions) {
     TROOP_RETURN_IF_ERROR(player->Restart());
     const ConstTensor chosen = action;
-    // A few steps, since an effect may appear only in the next step.
-    for (int t = 0; t < 3; ++t) TROOP_RETURN_IF_ERROR(player->Step(&chosen));
+    // A few steps, since an effect may appear only in the next step. Where the mask forbids the
+    // action, any allowed one takes its place.
+    for (int t = 0; t < 3; ++t) {
+      const ConstTensor seen = player->batch().observation;
+      const bool may = !spec_.action.discrete() ||
+                       AllowsAction(spec_, seen.bytes(), action.as<std::int32_t>()[0]);
+      TROOP_RETURN_IF_ERROR(player->Step(may ? &chosen : nullptr));
+    }
     if (!player->fault() && player->bad_number().empty()) continue;
     const std::string why = player->fault() ? player->fault()->what : player->bad_number();
     const std::string name = spec_.action.discrete()

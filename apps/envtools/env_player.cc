@@ -109,13 +109,16 @@ Status EnvPlayer::Step(const ConstTensor* action) {
   return Poll();
 }
 
-// Samples uniformly from the action space.
+// Samples uniformly from the actions that the observations allow.
 void EnvPlayer::ChooseActions() {
   const ActionSpec& spec = env_->spec().action;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     Rng& rng = rows_[i].actions;
     if (spec.discrete()) {
-      action_.data<std::int32_t>()[i] = std::int32_t(rng.Below(std::uint32_t(spec.count)));
+      const ConstTensor row = batch_->observation.Rows(std::int64_t(i), 1);
+      // After a fault the row may be anything, also an empty mask, which allows all.
+      const std::vector<std::int32_t> allowed = AllowedActions(env_->spec(), row.bytes());
+      action_.data<std::int32_t>()[i] = allowed[rng.Below(std::uint32_t(allowed.size()))];
       continue;
     }
     const std::size_t width = spec.low.size();

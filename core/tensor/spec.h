@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,10 +25,21 @@ struct ActionSpec {
   bool operator==(const ActionSpec&) const = default;
 };
 
+// One entry of a structured observation (Gymnasium's Dict), row-major in consecutive elements.
+struct ObservationPart {
+  std::string name;
+  Shape shape;
+  float scale = 1;           // factor applied to network inputs: 1/255 for images
+  bool action_mask = false;  // 1 for each discrete action that is allowed, 0 for the others
+  bool operator==(const ObservationPart&) const = default;
+};
+
 // The interface of an environment.
 struct EnvSpec {
   std::string id;
   TensorSpec observation;
+  // Entries of the observation, which is then [sum of their elements]; empty: a single tensor.
+  std::vector<ObservationPart> parts;
   float observation_scale = 1;  // factor applied to network inputs: 1/255 for gray frames
   ActionSpec action;
   std::int64_t max_episode_steps = 0;  // 0: no limit; longer episodes are truncated
@@ -42,9 +55,30 @@ inline constexpr int kObservationRankMax = Shape::kMaxRank - 2;
 inline constexpr std::int64_t kObservationBytesMax = std::int64_t{64} << 20;
 inline constexpr std::int64_t kActionCountMax = 1 << 20;  // discrete
 inline constexpr std::int64_t kActionSizeMax = 4096;      // continuous: elements of one action
+inline constexpr std::size_t kObservationPartsMax = 64;
+inline constexpr std::size_t kPartNameBytesMax = 64;
 
 // Validates a specification from outside. Errors: kInvalidArgument: limits exceeded or empty; a
-// scale that is not positive; bounds that are not finite or not in order; a negative step limit.
+// scale that is not positive; bounds that are not finite or not in order; a negative step limit;
+// parts that do not add up to the observation, or a mask that does not match the actions.
 Status CheckEnvSpec(const EnvSpec& spec);
+
+// The observation's type, and its parts: "f32[49]: board [6, 7], action_mask [7] (action mask)".
+std::string DescribeObservation(const EnvSpec& spec);
+
+// First element of the action mask within an observation; nullopt: all actions are always allowed.
+// REQUIRES: CheckEnvSpec.
+std::optional<std::int64_t> ActionMaskOffset(const EnvSpec& spec);
+// The actions that an observation allows, in ascending order; all of them if the mask allows none,
+// as after the end of an episode. REQUIRES: discrete actions; observation.size() ==
+// spec.observation.bytes().
+std::vector<std::int32_t> AllowedActions(const EnvSpec& spec,
+                                         std::span<const std::byte> observation);
+// True if this is one of them. REQUIRES: an action in [0, count); observation: a frame of the
+// environment, whose size is that of the parts together.
+bool AllowsAction(const EnvSpec& spec, std::span<const std::byte> observation, std::int32_t action);
+// Checks the mask of an observation before a step: each element is 0 or 1, and one is 1. Errors:
+// kInvalidArgument.
+Status CheckActionMask(const EnvSpec& spec, std::span<const std::byte> observation);
 
 }  // namespace troop

@@ -86,6 +86,7 @@ class PluginEnvironment final : public Environment {
         collects_(metrics),
         api_(api),
         spec_(std::move(spec)),
+        masks_(ActionMaskOffset(spec_).has_value()),
         alignment_(DTypeSize(spec_.observation.dtype)),
         action_(spec_.action.tensor().dtype, spec_.action.tensor().shape),
         unaligned_(spec_.observation.dtype, {}) {}
@@ -105,6 +106,7 @@ class PluginEnvironment final : public Environment {
   std::int32_t Into(std::span<std::byte> observation, const Call& call);
   void Fail(std::string_view what, std::int32_t code);
   void CheckActions(std::span<const std::byte> actions) const;
+  void CheckMask(std::span<const std::byte> observation);
 
   // Members that StepMany touches are adjacent, to share cache lines.
   const Handle handle_;
@@ -114,6 +116,7 @@ class PluginEnvironment final : public Environment {
 
   const TroopEnvApi* const api_;
   const EnvSpec spec_;
+  const bool masks_;  // observations have an action mask
   const std::size_t alignment_;
   const Tensor action_;
   Tensor unaligned_;  // allocated on first use
@@ -153,7 +156,17 @@ void PluginEnvironment::Reset(std::uint64_t seed, std::span<std::byte> observati
   under_way_ = true;
   const std::int32_t code =
       Into(observation, [&](void* room) { return api_->reset(handle_.get(), seed, room); });
-  if (code < 0) Fail("reset", code);
+  if (code < 0) return Fail("reset", code);
+  CheckMask(observation);
+}
+
+// Checks the mask of the next action. A wrong one ends the episode.
+void PluginEnvironment::CheckMask(std::span<const std::byte> observation) {
+  if (!masks_ || !under_way_) return;
+  const Status status = CheckActionMask(spec_, observation);
+  if (status.ok()) return;
+  under_way_ = false;
+  fault_ = status.message();
 }
 
 // The action is copied to an aligned buffer, since the C interface promises alignment.
@@ -178,6 +191,7 @@ StepResult PluginEnvironment::Step(std::span<const std::byte> action,
   const bool clock = ++steps_ == spec_.max_episode_steps;
   under_way_ = terminated == 0 && truncated == 0 && !clock;
   if (collects_) Collect();
+  CheckMask(observation);
   return {.reward = reward, .terminated = terminated != 0, .truncated = truncated != 0 || clock};
 }
 
@@ -255,6 +269,10 @@ Environment::Many PluginEnvironment::StepMany(std::span<const std::unique_ptr<En
     rows.truncated[i] = rows.truncated[i] != 0 || clock;
     env.under_way_ = rows.terminated[i] == 0 && rows.truncated[i] == 0;
     if (env.collects_) env.Collect();
+    const std::size_t bytes = spec_.observation.bytes();
+    // The library wrote all rows in one call; each has its own mask.
+    env.CheckMask({rows.observation + i * bytes, bytes});
+    if (!env.fault_.empty()) all = Many::kSomeFailed;
   }
   return all;
 }

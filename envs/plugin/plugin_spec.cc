@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
+#include <span>
+#include <string>
 
 #include "envs/plugin/plugin_environment.h"
 
@@ -26,6 +29,22 @@ Result<DType> TypeOf(std::int32_t said) {
   }
 }
 
+// Checks the dimensions of a shape, which the library wrote to the member `name`.
+Status CheckDimensions(std::string_view name, std::span<const std::int64_t> shape, DType dtype) {
+  // Divide instead of multiplying: the product of the dimensions could overflow.
+  std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(dtype));
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] < 1) return InvalidArgument("{}[{}] is {}; give at least 1", name, i, shape[i]);
+    room /= shape[i];
+    if (room < 1) {
+      return InvalidArgument(
+          "an observation of [{}] elements has more than {} MiB; make it smaller",
+          fmt::join(shape, ", "), kObservationBytesMax >> 20);
+    }
+  }
+  return Status::Ok();
+}
+
 // Checks rank and dimensions; rank 0 is a single number.
 Result<TensorSpec> ObservationOf(const TroopEnvSpec& said) {
   TROOP_ASSIGN_OR_RETURN(const DType dtype, TypeOf(said.observation_type));
@@ -34,19 +53,7 @@ Result<TensorSpec> ObservationOf(const TroopEnvSpec& said) {
                            kObservationRankMax);
   }
   const std::span shape(said.observation_shape, std::size_t(said.observation_rank));
-  // Divide instead of multiplying: the product of the dimensions could overflow.
-  std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(dtype));
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] < 1) {
-      return InvalidArgument("observation_shape[{}] is {}; give at least 1", i, shape[i]);
-    }
-    room /= shape[i];
-    if (room < 1) {
-      return InvalidArgument(
-          "an observation of [{}] elements has more than {} MiB; make it smaller",
-          fmt::join(shape, ", "), kObservationBytesMax >> 20);
-    }
-  }
+  TROOP_RETURN_IF_ERROR(CheckDimensions("observation_shape", shape, dtype));
   return TensorSpec{dtype, Shape(shape)};
 }
 
@@ -86,6 +93,34 @@ Result<ActionSpec> ActionOf(const TroopEnvSpec& said) {
   return ActionSpec{.kind = ActionSpec::Kind::kDiscrete, .count = said.action_count};
 }
 
+// Copies the parts, whose memory belongs to the library. CheckEnvSpec compares them with the rest.
+Status ReadParts(const TroopEnvSpec& said, EnvSpec* spec) {
+  if (said.part_count == 0) return Status::Ok();
+  if (said.part_count < 0 || said.part_count > std::int32_t(kObservationPartsMax) ||
+      said.parts == nullptr) {
+    return InvalidArgument("part_count is {}{}; give the number of parts, at most {}",
+                           said.part_count, said.parts == nullptr ? " and parts NULL" : "",
+                           kObservationPartsMax);
+  }
+  for (const TroopEnvPart& part : std::span(said.parts, std::size_t(said.part_count))) {
+    const std::string name(
+        part.name == nullptr
+            ? std::string_view()
+            : std::string_view(part.name, strnlen(part.name, kPartNameBytesMax + 1)));
+    if (part.rank < 0 || part.rank > kObservationRankMax) {
+      return InvalidArgument("parts[{}].rank is {}; give 0 to {}", spec->parts.size(), part.rank,
+                             kObservationRankMax);
+    }
+    const std::span shape(part.shape, std::size_t(part.rank));
+    TROOP_RETURN_IF_ERROR(CheckDimensions(fmt::format("parts[{}].shape", spec->parts.size()), shape,
+                                          spec->observation.dtype));
+    // 0 means 1 for libraries that leave the member unset.
+    const float scale = part.scale == 0 ? 1 : float(part.scale);
+    spec->parts.push_back({name, Shape(shape), scale, part.action_mask != 0});
+  }
+  return CheckEnvSpec(*spec);
+}
+
 }  // namespace
 
 // Converts the C struct. Errors: kInvalidArgument with the field and its permitted values.
@@ -104,6 +139,7 @@ Result<EnvSpec> SpecOfPlugin(std::string_view id, const TroopEnvSpec& said) {
                            said.max_episode_steps);
   }
   spec.max_episode_steps = said.max_episode_steps;
+  TROOP_RETURN_IF_ERROR(ReadParts(said, &spec));
   return spec;
 }
 

@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 #define TROOP_ENV_ABI_MAJOR 1
-#define TROOP_ENV_ABI_MINOR 2
+#define TROOP_ENV_ABI_MINOR 3
 
 #define TROOP_ENV_EXPORT __attribute__((visibility("default")))
 
@@ -64,9 +64,20 @@ typedef struct TroopEnvOption {
   } value;
 } TroopEnvOption;
 
+// Since 1.3. One part of an observation, in consecutive elements: an image next to numbers, or the
+// action mask, which has 1 for each discrete action that may be chosen next and 0 for the others.
+typedef struct TroopEnvPart {
+  const char* name;  // unique, at most 64 bytes, ended by 0
+  int32_t rank;
+  int64_t shape[TROOP_ENV_RANK_MAX];  // images: height, width, channels
+  double scale;                       // factor that networks apply first; 0 means 1
+  int32_t action_mask;                // 1: the action mask, of action_count elements
+} TroopEnvPart;
+
 // Spec of an environment. The host passes it with struct_size set and all else 0, validates the
 // result and rejects what exceeds its limits: at most 4 dimensions and 64 MiB of observation, 2^20
-// discrete actions, 4096 continuous ones with finite bounds.
+// discrete actions, 4096 continuous ones with finite bounds. A step whose action mask allows no
+// action, or has elements other than 0 and 1, fails, unless it ends the episode.
 typedef struct TroopEnvSpec {
   uint32_t struct_size;
   int32_t observation_type;
@@ -79,6 +90,11 @@ typedef struct TroopEnvSpec {
   const float* action_low;  // continuous actions: [action_size]
   const float* action_high;
   int64_t max_episode_steps;  // the host truncates longer episodes; 0: no limit
+  // Since 1.3; only where struct_size has room for them. The parts of an observation, whose
+  // elements add up to those of its shape, which then has one dimension. The array is copied before
+  // the next call. At most 64 parts, one of them the action mask; observation_scale stays 0 or 1.
+  int32_t part_count;  // 0: the observation is one tensor
+  const TroopEnvPart* parts;
 } TroopEnvSpec;
 
 // A human-readable picture: RGB, the top row first.

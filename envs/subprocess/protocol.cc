@@ -76,7 +76,30 @@ Result<ActionSpec> ParseAction(const JsonValue& json) {
   return action;
 }
 
-// Parses an observation spec. The worker is another program, so every size is checked here.
+// Parses the shape of an observation or of a part of it. The worker is another program, so every
+// size is checked here.
+Result<Shape> ParseShape(const JsonValue& json, std::string_view what, DType dtype) {
+  const JsonValue* shape = json.Find("shape");
+  if (shape == nullptr || shape->kind != JsonValue::Kind::kArray ||
+      shape->array.size() > std::size_t(kObservationRankMax)) {
+    return InvalidArgument("its {} has no shape of at most {} dimensions", what,
+                           kObservationRankMax);
+  }
+  std::vector<std::int64_t> dims;
+  // Divide instead of multiplying: the product of the dimensions could overflow.
+  std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(dtype));
+  for (const JsonValue& dim : shape->array) {
+    if (dim.integer.value_or(0) < 1 || *dim.integer > room) {
+      return InvalidArgument("its {} has a dimension < 1, or more than {} MiB", what,
+                             kObservationBytesMax >> 20);
+    }
+    room /= *dim.integer;
+    dims.push_back(*dim.integer);
+  }
+  return Shape(dims);
+}
+
+// Parses an observation spec.
 Result<TensorSpec> ParseObservation(const JsonValue& json) {
   TROOP_ASSIGN_OR_RETURN(const std::string dtype, json.String("dtype"));
   TensorSpec spec{DType::kF32, {}};
@@ -87,25 +110,27 @@ Result<TensorSpec> ParseObservation(const JsonValue& json) {
   else if (dtype != "f32")
     return InvalidArgument("its observation dtype is {}, must be u8, i32 or f32",
                            PrintableLine(dtype, kTextBytes));
-  const JsonValue* shape = json.Find("shape");
-  if (shape == nullptr || shape->kind != JsonValue::Kind::kArray ||
-      shape->array.size() > std::size_t(kObservationRankMax)) {
-    return InvalidArgument("its observation has no shape of at most {} dimensions",
-                           kObservationRankMax);
-  }
-  std::vector<std::int64_t> dims;
-  // Divide instead of multiplying: the product of the dimensions could overflow.
-  std::int64_t room = kObservationBytesMax / std::int64_t(DTypeSize(spec.dtype));
-  for (const JsonValue& dim : shape->array) {
-    if (dim.integer.value_or(0) < 1 || *dim.integer > room) {
-      return InvalidArgument("its observation has a dimension < 1, or more than {} MiB",
-                             kObservationBytesMax >> 20);
-    }
-    room /= *dim.integer;
-    dims.push_back(*dim.integer);
-  }
-  spec.shape = Shape(dims);
+  TROOP_ASSIGN_OR_RETURN(spec.shape, ParseShape(json, "observation", spec.dtype));
   return spec;
+}
+
+// Parses the parts of an observation; CheckEnvSpec compares them with the rest.
+Status ParseParts(const JsonValue* list, EnvSpec* spec) {
+  if (list == nullptr) return Status::Ok();
+  if (list->kind != JsonValue::Kind::kArray || list->array.size() > kObservationPartsMax)
+    return InvalidArgument("its observation has no list of at most {} parts", kObservationPartsMax);
+  for (const JsonValue& json : list->array) {
+    ObservationPart part;
+    TROOP_ASSIGN_OR_RETURN(part.name, json.String("name"));
+    part.name = PrintableLine(part.name, kTextBytes);
+    TROOP_ASSIGN_OR_RETURN(part.shape,
+                           ParseShape(json, "part of an observation", spec->observation.dtype));
+    TROOP_ASSIGN_OR_RETURN(const double scale, json.NumberOr("scale", 1));
+    part.scale = float(scale);
+    TROOP_ASSIGN_OR_RETURN(part.action_mask, json.BooleanOr("action_mask", false));
+    spec->parts.push_back(std::move(part));
+  }
+  return Status::Ok();
 }
 
 // Parses a spec. `code` is optional: only environments that can compute it send it.
@@ -117,6 +142,7 @@ Result<EnvSpec> ParseSpec(const JsonValue& json, std::string_view id) {
   }
   EnvSpec spec{.id = std::string(id)};
   TROOP_ASSIGN_OR_RETURN(spec.observation, ParseObservation(*observation));
+  TROOP_RETURN_IF_ERROR(ParseParts(observation->Find("parts"), &spec));
   TROOP_ASSIGN_OR_RETURN(spec.action, ParseAction(*action));
   TROOP_ASSIGN_OR_RETURN(const double scale, json.NumberOr("observation_scale", 1));
   spec.observation_scale = float(scale);
@@ -258,6 +284,7 @@ std::string WorkerRequest(std::string_view id, const EnvOptions& options, int ro
       .Add("difficulty_ramping", options.difficulty_ramping)
       .Add("measure", options.measure)
       .Add("metrics", options.metrics)
+      .Add("action_mask", options.action_mask)
       .str();
 }
 
@@ -286,6 +313,7 @@ Result<Request> ParseRequest(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(options.difficulty_ramping, json.BooleanOr("difficulty_ramping", true));
   TROOP_ASSIGN_OR_RETURN(options.measure, json.BooleanOr("measure", false));
   TROOP_ASSIGN_OR_RETURN(options.metrics, json.BooleanOr("metrics", false));
+  TROOP_ASSIGN_OR_RETURN(options.action_mask, json.BooleanOr("action_mask", false));
   return request;
 }
 
@@ -327,6 +355,18 @@ std::string SpecMessage(const EnvSpec& spec) {
   JsonObject observation, action, whole, message;
   observation.Add("dtype", DTypeName(spec.observation.dtype))
       .Add("shape", JsonArray::Of(spec.observation.shape.dims()));
+  // Environments without parts send what they sent before.
+  if (!spec.parts.empty()) {
+    JsonArray parts;
+    for (const ObservationPart& part : spec.parts) {
+      parts.Add(JsonObject()
+                    .Add("name", part.name)
+                    .Add("shape", JsonArray::Of(part.shape.dims()))
+                    .Add("scale", double(part.scale))
+                    .Add("action_mask", part.action_mask));
+    }
+    observation.Add("parts", parts);
+  }
   if (spec.action.discrete()) {
     action.Add("kind", "discrete").Add("count", spec.action.count);
   } else {

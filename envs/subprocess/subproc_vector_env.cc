@@ -388,7 +388,7 @@ void ProcessVectorEnv::TakeSpec(Worker* worker, Time now) {
     status_ = FailedPrecondition(
         "{}: its processes report different specs ({} and {}); each start must give the same "
         "observations and actions",
-        id_, spec_.observation.ToString(), spec.observation.ToString());
+        id_, DescribeObservation(spec_), DescribeObservation(spec));
     return;
   }
   const auto index = int(worker - workers_.data());

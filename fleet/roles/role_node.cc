@@ -42,7 +42,7 @@ std::int32_t NameOfNewcomer(const RoleNode::Options& options) {
 // The shape of an environment, as far as the network depends on it.
 std::string Describe(const EnvSpec& spec) {
   const EnvSpecBody body = ToBody(spec);
-  return fmt::format("observations {}, {}", body.observation,
+  return fmt::format("observations {}, {}", DescribeObservation(spec),
                      body.actions > 0 ? fmt::format("{} actions", body.actions)
                                       : fmt::format("actions of {} values", body.low.size()));
 }

@@ -32,7 +32,7 @@ std::string ActionsText(const ActionSpec& action) {
 
 // The part of a spec that a network depends on.
 std::string InterfaceText(const EnvSpec& spec) {
-  return fmt::format("observations {} with scale {} and {}", spec.observation.ToString(),
+  return fmt::format("observations {} with scale {} and {}", DescribeObservation(spec),
                      spec.observation_scale, ActionsText(spec.action));
 }
 
@@ -46,7 +46,7 @@ Status CheckEvaluationSpec(const Config& config, const EnvSpec& training) {
       FindEnvSpec(env.id, EnvOptionsFor(env, config.fleet.mode == FleetMode::kSerial));
   if (!spec.ok()) return spec.status().WithContext("evaluator.env");
   if (spec->observation == training.observation && spec->action == training.action &&
-      spec->observation_scale == training.observation_scale) {
+      spec->parts == training.parts && spec->observation_scale == training.observation_scale) {
     return Status::Ok();
   }
   return InvalidArgument(

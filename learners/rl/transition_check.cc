@@ -22,11 +22,25 @@ Status CheckItems(const SampleBatch& batch, const EnvSpec& env) {
     if (action < 0 || action >= env.action.count) {
       return InvalidArgument("item {}: action {} is not in [0, {})", i, action, env.action.count);
     }
+    if (env.parts.empty()) continue;
+    const ConstTensor seen(batch.observation.Rows(std::int64_t(i), 1));
+    TROOP_RETURN_IF_ERROR(
+        CheckAllowed(env, seen.bytes(), action).WithContext(fmt::format("item {}", i)));
   }
   return Status::Ok();
 }
 
 }  // namespace
+
+// The newest frame is the last one; its size is that of the parts.
+Status CheckAllowed(const EnvSpec& env, std::span<const std::byte> frames, std::int32_t action) {
+  std::int64_t elements = 0;
+  for (const ObservationPart& part : env.parts) elements += part.shape.elements();
+  const std::size_t bytes = std::size_t(elements) * DTypeSize(env.observation.dtype);
+  if (env.parts.empty() || AllowsAction(env, frames.last(bytes), action)) return Status::Ok();
+  return InvalidArgument("action {} is not one that the action mask of its observation allows",
+                         action);
+}
 
 // Batches come from the network, so a replay with another config must not crash the learner.
 Status CheckTransitions(const SampleBatch& batch, const EnvSpec& env, std::size_t priorities) {

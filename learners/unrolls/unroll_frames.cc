@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "learners/rl/transition_check.h"
+
 namespace troop {
 namespace {
 
@@ -103,9 +105,20 @@ Status CheckUnrolls(const SampleBatch& batch, const EnvSpec& env, const UnrollWi
     // Actions of the burn-in are not used.
     const auto actions = batch.action.as<std::int32_t>().subspan(
         i * std::size_t(steps) + std::size_t(window.burn_in), std::size_t(length));
-    for (const std::int32_t action : actions) {
-      if (action >= 0 && action < env.action.count) continue;
-      return InvalidArgument("unroll {}: action {} is not in [0, {})", i, action, env.action.count);
+    // The window of an unroll has `stack` frames more than steps.
+    const std::size_t bytes = frame.bytes();
+    const std::span<const std::byte> frames =
+        batch.observation.bytes().subspan(i * std::size_t(steps + window.stack) * bytes);
+    for (std::size_t t = 0; t < actions.size(); ++t) {
+      const std::int32_t action = actions[t];
+      if (action < 0 || action >= env.action.count) {
+        return InvalidArgument("unroll {}: action {} is not in [0, {})", i, action,
+                               env.action.count);
+      }
+      // The stack of a step ends `stack` frames after its column.
+      const std::size_t end = std::size_t(window.burn_in + window.stack) + t;
+      TROOP_RETURN_IF_ERROR(CheckAllowed(env, frames.first(end * bytes), action)
+                                .WithContext(fmt::format("unroll {}, step {}", i, t)));
     }
   }
   return Status::Ok();

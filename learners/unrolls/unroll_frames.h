@@ -43,7 +43,8 @@ class UnrollFrames {
   std::int64_t size_ = 0;
 };
 
-// Validates a batch of unrolls against the environment and the window: shapes, lengths and actions.
+// Validates a batch of unrolls against the environment and the window: shapes, lengths, and actions
+// that the action masks allow.
 // priorities: number of outputs. Errors: kInvalidArgument.
 Status CheckUnrolls(const SampleBatch& batch, const EnvSpec& env, const UnrollWindow& window,
                     std::size_t priorities);

@@ -9,6 +9,17 @@
 
 namespace troop {
 
+// ObservationPart.
+struct ObservationPartBody {
+  std::string name, shape;  // "image", "f32[84, 84, 3]", with the type of the observation
+  float scale = 1;
+  bool action_mask = false;
+  template <class A>
+  void serialize(A& a) {
+    a(name, shape, scale, action_mask);
+  }
+};
+
 // The specification of the environment of a run, for roles that do not create an environment.
 struct EnvSpecBody {
   std::string id, observation;  // "CartPole-v1", "f32[4]"
@@ -17,9 +28,10 @@ struct EnvSpecBody {
   std::vector<float> low, high;  // bounds of continuous actions
   std::int64_t max_episode_steps = 0;
   std::string code;  // EnvSpec::code
+  std::vector<ObservationPartBody> parts;
   template <class A>
   void serialize(A& a) {
-    a(id, observation, observation_scale, actions, low, high, max_episode_steps, code);
+    a(id, observation, observation_scale, actions, low, high, max_episode_steps, code, parts);
   }
 };
 EnvSpecBody ToBody(const EnvSpec& spec);

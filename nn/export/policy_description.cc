@@ -217,6 +217,12 @@ Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec&
                            setup.algorithm);
   const auto network = MakeNetwork(setup, env);
   if (!network.ok()) return network.status();
+  if (!env.parts.empty()) {
+    return FailedPrecondition(
+        "the policy of {} can't be exported, because exported policies take observations without "
+        "parts and action masks ({}); evaluate it with troop eval",
+        env.id, DescribeObservation(env));
+  }
   PolicyDescription policy{
       .observation = env.observation, .frame_stack = setup.frame_stack, .action = env.action};
   LayerChain chain(NetworkInput(setup, env).shape);

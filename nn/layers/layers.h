@@ -82,6 +82,20 @@ struct PictureStack {
 };
 std::unique_ptr<Module> MakePictureInput(float scale, const PictureStack& pictures);
 
+// Selects one part of structured observations: [B, stack, n] or, for a stack of 1, [B, n] → the
+// elements [first, first + shape.elements()) of each, times `scale`. Parts [h, w, c] → [B, h, w,
+// stack·c], the oldest frame's channels first; parts of another rank → [B, stack·elements]. Has no
+// data gradient.
+struct ObservationPartOptions {
+  std::int64_t stack = 1;
+  std::int64_t width = 0;  // n, elements of a frame
+  std::int64_t first = 0;
+  Shape shape;
+  float scale = 1;
+  Shape out() const;  // without the batch
+};
+std::unique_ptr<Module> MakeObservationPart(const ObservationPartOptions& options);
+
 // Dueling head (Wang et al. 2016, eq. 9): q = v + a - mean(a). [B, in…] → [B, actions · K] f32: K
 // outputs per action, to each of which the equation applies (Hessel et al. 2018). Each stream has
 // one hidden relu layer of `units` (0: none). Parameters, in this order: value.hidden.weight
@@ -105,11 +119,36 @@ std::unique_ptr<Module> MakeActorCriticHead(std::int64_t in, std::int64_t action
 // (1 + tanh x) / 2. [B, A] → [B, A] f32. REQUIRES: equal sizes, finite, low <= high.
 std::unique_ptr<Module> MakeActionBounds(std::span<const float> low, std::span<const float> high);
 
+// Hides the discrete actions that an observation does not allow: the outputs of `network`, [B,
+// columns] f32, are replaced by kMaskedOutput where the mask is 0, and have no gradient there. The
+// mask is the elements [first, first + actions) of an input, and in a stack of frames those of the
+// newest frame. Action a has the outputs [a·numbers, (a + 1)·numbers). A mask without
+// any allowed action, as after the end of an episode, hides nothing. So the largest q-value, its
+// maximum in a target, log-probabilities and entropies are those of the allowed actions (Huang &
+// Ontañón 2020, arXiv:2006.14171).
+struct ActionMaskOptions {
+  std::int64_t stack = 1;
+  std::int64_t width = 0;  // elements of a frame
+  std::int64_t first = 0;  // of the mask within a frame
+  std::int64_t actions = 0;
+  std::int64_t numbers = 1;
+};
+std::unique_ptr<Module> MakeActionMask(std::unique_ptr<Module> network,
+                                       const ActionMaskOptions& options);
+// Far below every value, and finite, so that products with 0 stay 0.
+inline constexpr float kMaskedOutput = -1e30f;
+// True for an output that an action mask replaced.
+inline bool IsMasked(float output) { return output <= kMaskedOutput / 2; }
+
 // Modules applied in sequence. Parameter names are prefixed with the part's name and a dot.
 struct SequentialPart {
   std::string name;
   std::unique_ptr<Module> module;
 };
 std::unique_ptr<Module> MakeSequential(std::vector<SequentialPart> parts);
+
+// The outputs of several modules for one input, concatenated: [B, …] → [B, Σ features], each output
+// flattened. Has no data gradient. Parameter names are prefixed as in a sequence.
+std::unique_ptr<Module> MakeConcatenation(std::vector<SequentialPart> parts);
 
 }  // namespace troop

@@ -231,11 +231,11 @@ class ActorCriticNetwork final : public Module {
 // One network: input, layers and head. `range` says whether lstm and gru layers are supported.
 using MakeHead = std::unique_ptr<Module> (*)(std::int64_t features, std::int64_t outputs);
 Result<std::unique_ptr<Module>> MakeTower(const ModelSetup& setup, const EnvSpec& env,
-                                          const LayerRange& range, std::int64_t outputs,
-                                          MakeHead head) {
-  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, range.layers[0]));
+                                          LayerRange range, std::int64_t outputs, MakeHead head) {
+  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, range));
   std::vector<SequentialPart> parts;
   parts.push_back({"input", std::move(first.module)});
+  range.begin = first.layers;
   TROOP_RETURN_IF_ERROR(AppendLayers(range, &first.shape, &parts));
   parts.push_back({"head", head(first.shape.elements(), outputs)});
   return MakeSequential(std::move(parts));

@@ -25,15 +25,22 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvS
   TROOP_RETURN_IF_ERROR(CheckObservation(setup, env));
   if (env.action.count <= 0)
     return InvalidArgument("environment {}: a q-network needs discrete actions", env.id);
+  if (setup.critic == CriticKind::kCategorical && ActionMaskOffset(env)) {
+    return InvalidArgument(
+        "learner.critic = \"categorical\" has no value for an action that the mask of {} forbids; "
+        "use \"quantile\" or \"scalar\"",
+        env.id);
+  }
   const std::vector<LayerConfig> layers = LayersOf(setup);
-  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, layers[0]));
+  LayerRange range{"network.layers", layers,        0,
+                   layers.size(),    setup.library, LearnsFromUnrolls(setup.algorithm)};
+  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, range));
   std::vector<SequentialPart> parts;
   // Shapes flow through the layers; the head has K outputs per action.
   parts.push_back({"input", std::move(first.module)});
   Shape shape = first.shape;
-  TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size(), setup.library,
-                                      LearnsFromUnrolls(setup.algorithm)},
-                                     &shape, &parts));
+  range.begin = first.layers;
+  TROOP_RETURN_IF_ERROR(AppendLayers(range, &shape, &parts));
   if (setup.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", setup.network.dueling_units);
   const std::int64_t features = shape.elements(), numbers = GetValueHead(setup).numbers;
@@ -45,13 +52,23 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvS
   auto network = MakeSequential(std::move(parts));
   // The fused kernels take plain inputs only, and one output per action in a dueling head.
   const bool plain_input = !PicturesOf(setup, env, layers[0]) && setup.network.one_hot == 0 &&
-                           !setup.network.normalize_observations;
+                           !setup.network.normalize_observations && env.parts.empty();
   if (!plain_input || (setup.network.dueling && numbers > 1)) return network;
   const FusedNetworkSpec small{
       NetworkInput(setup, env), env.observation_scale,       layers,
       setup.network.dueling,    setup.network.dueling_units, env.action.count * numbers};
   if (auto fused = MakeFusedNetwork(small, network->params())) return fused;
   return network;
+}
+
+// Hides the actions that the environment does not allow, if it has a mask.
+Result<std::unique_ptr<Module>> MaskActions(const ModelSetup& setup, const EnvSpec& env,
+                                            std::unique_ptr<Module> network, std::int64_t numbers) {
+  // Without a mask the network remains as it is, also for the fused kernels.
+  const std::optional<std::int64_t> first = ActionMaskOffset(env);
+  if (!first) return network;
+  return MakeActionMask(std::move(network), {setup.frame_stack, env.observation.shape.elements(),
+                                             *first, env.action.count, numbers});
 }
 
 // Draws all values of the whole tensor and keeps those of the slice, so that slices equal the
@@ -111,8 +128,14 @@ TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env) {
 Result<std::unique_ptr<Module>> MakeNetwork(const ModelSetup& setup, const EnvSpec& env) {
   if (IsTextModel(setup)) return MakeTextModel(setup);
   TROOP_RETURN_IF_ERROR(CheckActions(setup, env));
-  if (IsActorCritic(setup.algorithm)) return MakeActorCriticNetwork(setup, env);
-  if (env.action.discrete()) return MakeQNetwork(setup, env);
+  if (IsActorCritic(setup.algorithm)) {
+    TROOP_ASSIGN_OR_RETURN(auto network, MakeActorCriticNetwork(setup, env));
+    return MaskActions(setup, env, std::move(network), 1);
+  }
+  if (env.action.discrete()) {
+    TROOP_ASSIGN_OR_RETURN(auto network, MakeQNetwork(setup, env));
+    return MaskActions(setup, env, std::move(network), GetValueHead(setup).numbers);
+  }
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<PolicyCritic> both, MakePolicyCritic(setup, env));
   return std::unique_ptr<Module>(std::move(both));
 }

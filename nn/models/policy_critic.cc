@@ -204,11 +204,13 @@ Result<std::unique_ptr<Module>> MakeCriticOf(const ModelSetup& setup, const EnvS
     return layer.type != LayerType::kConv2d && layer.type != LayerType::kLayerNorm;
   };
   const auto joint = std::size_t(std::ranges::find_if(layers, takes_action) - layers.begin());
-  TROOP_ASSIGN_OR_RETURN(TrunkInput seen, MakeInputLayer(setup, env, layers[0]));
+  TROOP_ASSIGN_OR_RETURN(
+      TrunkInput seen, MakeInputLayer(setup, env, {key, layers, 0, layers.size(), setup.library}));
   // Layers before `joint` see only the observation.
   std::vector<SequentialPart> front, rest;
   front.push_back({"input", std::move(seen.module)});
-  TROOP_RETURN_IF_ERROR(AppendLayers({key, layers, 0, joint, setup.library}, &seen.shape, &front));
+  TROOP_RETURN_IF_ERROR(
+      AppendLayers({key, layers, seen.layers, joint, setup.library}, &seen.shape, &front));
   CriticParts critic{.features = seen.shape.elements(),
                      .actions = std::int64_t(env.action.low.size())};
   if (setup.algorithm == AlgorithmKind::kSac) {
@@ -233,11 +235,12 @@ Result<std::unique_ptr<PolicyCritic>> MakePolicyCritic(const ModelSetup& setup,
   PolicyCritic::Parts parts{.action_gradient_clip = setup.action_gradient_clip,
                             .initial_temperature = setup.initial_temperature};
   const std::vector<LayerConfig> layers = LayersOf(setup);
-  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, layers[0]));
+  LayerRange range{"network.layers", layers, 0, layers.size(), setup.library};
+  TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, range));
   std::vector<SequentialPart> policy;
   policy.push_back({"input", std::move(first.module)});
-  TROOP_RETURN_IF_ERROR(AppendLayers({"network.layers", layers, 0, layers.size(), setup.library},
-                                     &first.shape, &policy));
+  range.begin = first.layers;
+  TROOP_RETURN_IF_ERROR(AppendLayers(range, &first.shape, &policy));
   const std::int64_t features = first.shape.elements();
   const auto actions = std::int64_t(env.action.low.size());
   if (setup.algorithm == AlgorithmKind::kSac) {

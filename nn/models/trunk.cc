@@ -100,12 +100,20 @@ Status CheckObservation(const ModelSetup& setup, const EnvSpec& env) {
         classes ? "; to one-hot encode, set network.one_hot to the class count" : "");
   if (seen.shape.elements() <= 0)
     return InvalidArgument("environment {}: observations are empty: {}", env.id, seen.ToString());
-  if (HasChannelsFirst(seen.shape) && LayersOf(setup)[0].type == LayerType::kConv2d)
+  const bool convolves = LayersOf(setup)[0].type == LayerType::kConv2d;
+  const auto channels_first = [&](const ObservationPart& part) {
+    return HasChannelsFirst(part.shape);
+  };
+  if (convolves && (HasChannelsFirst(seen.shape) || std::ranges::any_of(env.parts, channels_first)))
     return InvalidArgument(
         "environment {}: observations {} have their channels first, but conv2d takes [height, "
         "width, channels]; move them with a wrapper (numpy.moveaxis(observation, 0, -1), "
         "docs/guide/environments.md)",
-        env.id, seen.ToString());
+        env.id, DescribeObservation(env));
+  if (one_hot && !env.parts.empty())
+    return InvalidArgument(
+        "network.one_hot: {} has observations with several parts ({}); leave it out", env.id,
+        DescribeObservation(env));
   return Status::Ok();
 }
 
@@ -113,14 +121,19 @@ Status CheckObservation(const ModelSetup& setup, const EnvSpec& env) {
 std::string PictureAdvice(const ModelSetup& setup, const EnvSpec& env) {
   const TensorSpec& seen = env.observation;
   const std::int64_t rank = seen.shape.rank();
-  const bool picture = rank == 3 || (rank == 2 && seen.dtype == DType::kU8);
-  if (!picture || seen.shape.elements() < 1024 || LayersOf(setup)[0].type == LayerType::kConv2d)
+  const auto large = [](const Shape& shape) { return shape.elements() >= 1024; };
+  const bool picture = (rank == 3 || (rank == 2 && seen.dtype == DType::kU8)) && large(seen.shape);
+  const auto picture_part = [&](const ObservationPart& part) {
+    return part.shape.rank() == 3 && large(part.shape);
+  };
+  if ((!picture && std::ranges::none_of(env.parts, picture_part)) ||
+      LayersOf(setup)[0].type == LayerType::kConv2d)
     return {};
   return fmt::format(
       "environment {}: observations {} look like images, but no layer of network.layers is a "
       "conv2d: linear layers ignore which pixels are adjacent (configs/apex_atari.toml has "
       "layers for images)",
-      env.id, seen.ToString());
+      env.id, DescribeObservation(env));
 }
 
 // A single image with channels is in conv2d's layout already.
@@ -133,9 +146,93 @@ std::optional<PictureStack> PicturesOf(const ModelSetup& setup, const EnvSpec& e
   return PictureStack{stack, shape[0], shape[1], shape.rank() == 3 ? shape[2] : 1};
 }
 
-// One of four input layers: normalized, one-hot, stacked images, or scaled.
+// Layers are named by their index in the list, not in the range.
+Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts) {
+  for (std::size_t i = range.begin; i < range.end; ++i) {
+    TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(range, i, shape));
+    parts->push_back({fmt::format("layers.{}", i), std::move(layer)});
+  }
+  return Status::Ok();
+}
+
+namespace {
+
+// Number of leading layers that images pass before they are flattened.
+std::size_t ImageLayers(const LayerRange& range) {
+  if (range.layers[range.begin].type != LayerType::kConv2d) return 0;
+  std::size_t count = 0;
+  while (range.begin + count < range.end) {
+    const LayerType type = range.layers[range.begin + count].type;
+    if (type != LayerType::kConv2d && type != LayerType::kLayerNorm) break;
+    ++count;
+  }
+  return count;
+}
+
+// The layers that select the parts of an observation, without the action mask.
+std::vector<ObservationPartOptions> VisibleParts(const ModelSetup& setup, const EnvSpec& env) {
+  std::vector<ObservationPartOptions> visible;
+  std::int64_t first = 0;
+  for (const ObservationPart& part : env.parts) {
+    // Normalized elements have a deviation of 1 already.
+    const float scale = setup.network.normalize_observations ? 1 : part.scale;
+    if (!part.action_mask)
+      visible.push_back(
+          {setup.frame_stack, env.observation.shape.elements(), first, part.shape, scale});
+    first += part.shape.elements();
+  }
+  return visible;
+}
+
+// The input of an observation with parts: `whole` converts all of it.
+Result<TrunkInput> MakeStructuredInput(const ModelSetup& setup, const EnvSpec& env,
+                                       const LayerRange& range, std::unique_ptr<Module> whole) {
+  const std::vector<ObservationPartOptions> visible = VisibleParts(setup, env);
+  // The whole observation is converted once; its parts are selected from the result.
+  std::vector<SequentialPart> input;
+  input.push_back({"observation", std::move(whole)});
+  // 1. A single part keeps its shape, so the layers take it as they take a plain observation.
+  if (visible.size() == 1) {
+    input.push_back({"part", MakeObservationPart(visible[0])});
+    return TrunkInput{MakeSequential(std::move(input)), visible[0].out()};
+  }
+  // 2. Otherwise each image passes its own convolutions.
+  const auto is_image = [](const ObservationPartOptions& part) { return part.shape.rank() == 3; };
+  TrunkInput made;
+  if (std::ranges::any_of(visible, is_image)) made.layers = ImageLayers(range);
+  LayerRange front = range;
+  front.end = range.begin + made.layers;
+  std::vector<SequentialPart> branches;
+  std::int64_t features = 0;
+  auto part = env.parts.begin();
+  for (const ObservationPartOptions& options : visible) {
+    // `visible` lacks the mask.
+    while (part->action_mask) ++part;
+    std::vector<SequentialPart> branch;
+    branch.push_back({"part", MakeObservationPart(options)});
+    Shape shape = options.out();
+    if (is_image(options)) {
+      const Status layers = AppendLayers(front, &shape, &branch);
+      if (!layers.ok()) return layers.WithContext("part " + part->name);
+    }
+    features += shape.elements();
+    branches.push_back({part->name, MakeSequential(std::move(branch))});
+    ++part;
+  }
+  input.push_back({"parts", MakeConcatenation(std::move(branches))});
+  // The remaining layers see a vector.
+  made.module = MakeSequential(std::move(input));
+  made.shape = {features};
+  return made;
+}
+
+}  // namespace
+
+// One of four input layers: normalized, one-hot, stacked images, or scaled; behind it the selection
+// of parts, if there are any.
 Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
-                                  const LayerConfig& first) {
+                                  const LayerRange& range) {
+  const LayerConfig& first = range.layers[range.begin];
   const bool normalize = setup.network.normalize_observations;
   const std::int64_t classes = setup.network.one_hot;
   if ((normalize || classes > 0) && first.type == LayerType::kConv2d) {
@@ -147,21 +244,14 @@ Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
   }
   const Shape shape = NetworkInput(setup, env).shape;
   // Normalization takes precedence over one-hot encoding.
-  if (normalize) return TrunkInput{MakeNormalizedInput(shape), shape};
-  if (classes > 0) return TrunkInput{MakeOneHotInput(classes), {shape.elements() * classes}};
-  if (const auto pictures = PicturesOf(setup, env, first)) {
+  auto whole = normalize ? MakeNormalizedInput(shape) : MakeInput(env.observation_scale);
+  if (!env.parts.empty()) return MakeStructuredInput(setup, env, range, std::move(whole));
+  if (!normalize && classes > 0)
+    return TrunkInput{MakeOneHotInput(classes), {shape.elements() * classes}};
+  if (const auto pictures = PicturesOf(setup, env, first); pictures && !normalize) {
     return TrunkInput{MakePictureInput(env.observation_scale, *pictures), pictures->out()};
   }
-  return TrunkInput{MakeInput(env.observation_scale), shape};
-}
-
-// Layers are named by their index in the list, not in the range.
-Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts) {
-  for (std::size_t i = range.begin; i < range.end; ++i) {
-    TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(range, i, shape));
-    parts->push_back({fmt::format("layers.{}", i), std::move(layer)});
-  }
-  return Status::Ok();
+  return TrunkInput{std::move(whole), shape};
 }
 
 }  // namespace troop

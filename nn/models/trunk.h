@@ -26,16 +26,7 @@ std::string PictureAdvice(const ModelSetup& setup, const EnvSpec& env);
 std::optional<PictureStack> PicturesOf(const ModelSetup& setup, const EnvSpec& env,
                                        const LayerConfig& first);
 
-// The input layer: [B, ...NetworkInput] → [B, ...shape]. Errors: kInvalidArgument.
-struct TrunkInput {
-  std::unique_ptr<Module> module;
-  Shape shape;
-};
-Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
-                                  const LayerConfig& first);
-
-// Appends layers[begin, end) as "layers.<index>". shape: of the input, then of the output, without
-// the batch. key: the list's key in the config. Errors: kInvalidArgument.
+// Layers [begin, end) of a list. key: the list's key in the config.
 struct LayerRange {
   std::string_view key;
   const std::vector<LayerConfig>& layers;
@@ -43,7 +34,21 @@ struct LayerRange {
   std::string library;     // learner.library, for own layers
   bool recurrent = false;  // lstm and gru layers are supported
 };
+// Appends the range's layers as "layers.<index>". shape: of the input, then of the output, without
+// the batch. Errors: kInvalidArgument.
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts);
+
+// The input layer: [B, ...NetworkInput] → [B, ...shape]. Of an observation with several parts each
+// image passes its own copy of the layers before the first one that is neither conv2d nor
+// layer_norm; the results and the other parts are concatenated. The network does not take the
+// action mask as an input. Errors: kInvalidArgument.
+struct TrunkInput {
+  std::unique_ptr<Module> module;
+  Shape shape;
+  std::size_t layers = 0;  // of the range, which the module contains
+};
+Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
+                                  const LayerRange& range);
 
 // network.layers; if empty, two linear layers of 64.
 std::vector<LayerConfig> LayersOf(const ModelSetup& setup);

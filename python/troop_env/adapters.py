@@ -1,7 +1,9 @@
 """Adapter of one environment, created from its id, as the worker runs it.
 
     class Adapter:
-        spec: dict   # {"observation": {"dtype": "u8" | "f32" | "i32", "shape": [...]},
+        spec: dict   # {"observation": {"dtype": "u8" | "f32" | "i32", "shape": [...],
+                     #                  "parts": [{"name": "image", "shape": [...], "scale": 1.0,
+                     #                             "action_mask": False}]},  # parts may be missing
                      #  "observation_scale": 1.0, "max_episode_steps": 0,
                      #  "action": {"kind": "discrete", "count": n} |
                      #            {"kind": "continuous", "low": [...], "high": [...]}}
@@ -22,7 +24,7 @@ import sys
 import numpy
 
 from .ale import AleAdapter
-from .convert import Actions, Observations, Refused
+from .convert import ActionMask, Actions, Observations, Refused
 
 OLD_GYM = (
     "that is the interface of the old gym; wrap it in shimmy.GymV21CompatibilityV0, or change it"
@@ -177,6 +179,21 @@ def wrong_step(answer):
     )
 
 
+NOTED = set()  # what this process has printed
+
+
+def note_mask(info, observations):
+    """Prints once that an action mask is not used."""
+    ignored = isinstance(info, dict) and ActionMask.NAME in info and not observations.masked
+    if ignored and not NOTED:
+        NOTED.add(ActionMask.NAME)
+        print(
+            'troop_env: info has an "action_mask", which is ignored; set env.action_mask = true to '
+            "use it",
+            file=sys.stderr,
+        )
+
+
 class GymAdapter:
     """Adapter for any environment with Gymnasium's interface."""
 
@@ -184,7 +201,9 @@ class GymAdapter:
         if request["id"].startswith("gymnasium:"):
             request = with_limit(request)
         self._env = make_env(request)
-        self._observations = Observations(self._env.observation_space)
+        masked = request.get("action_mask", False)
+        self._observations = Observations(
+            self._env.observation_space, self._env.action_space if masked else None)
         actions = Actions(self._env.action_space)
         self._decode = actions.decode
         self._step, self._reset = self._env.step, self._env.reset
@@ -214,14 +233,15 @@ class GymAdapter:
         answer = self._reset(seed=seed & SEED_MASK)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise TypeError(f"reset must return (observation, info): {OLD_GYM}")
-        self._observations.write(answer[0], out)
+        self._observations.write(answer[0], out, answer[1])
         self._steps = 0
+        note_mask(answer[1], self._observations)
 
     def step(self, action, out):
         """Plays one step."""
         answer = self._step(self._decode(action))
         try:
-            observation, reward, terminated, truncated, _ = answer
+            observation, reward, terminated, truncated, info = answer
         except (TypeError, ValueError):
             raise wrong_step(answer) from None
         if out is not self._out:
@@ -229,7 +249,7 @@ class GymAdapter:
         try:  # fast path: one call that rejects any other type and shape
             self._flat[:] = observation
         except (TypeError, ValueError):
-            self._observations.write(observation, out)
+            self._observations.write(observation, out, info, terminated or truncated)
         if self._limit:
             self._steps += 1
             truncated = truncated or (self._steps >= self._limit and not terminated)
@@ -275,5 +295,7 @@ class Repeated:
 def make(request):
     """Creates the adapter for a request's id."""
     if request["id"].startswith("ALE/"):
+        if request.get("action_mask", False):
+            raise Refused(f'{request["id"]} has no action mask; remove env.action_mask')
         return AleAdapter(request)
     return GymAdapter(request) if request["action_repeat"] == 1 else Repeated(request)

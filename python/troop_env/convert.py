@@ -2,7 +2,9 @@
 
 Observations: a Box of u8 is kept, any other Box becomes f32 of its shape. Everything else becomes
 one f32 vector in the order of gymnasium.spaces.utils.flatten: Discrete one-hot, MultiDiscrete
-one-hot per value, MultiBinary unchanged, Dict and Tuple as the concatenation of their parts.
+one-hot per value, MultiBinary unchanged, Dict and Tuple as the concatenation of their parts. A Dict
+or Tuple with images, and any observation with an action mask, is such a vector too, and the spec
+lists its parts; it is of u8 if all of them are.
 
 Actions: Discrete; Box with finite bounds as floats; MultiDiscrete as one integer, whose last
 component varies fastest. The environment gets what action_space.sample() would return: an array or
@@ -104,23 +106,89 @@ class Part:
             at += int(n)
 
 
-class Observations:
-    """Converter of an observation space."""
+def is_image(space):
+    """True for a Box of images or feature planes: [height, width, channels], or u8 without the
+    last."""
+    if kind(space) != "Box":
+        return False
+    rank = len(space.shape)
+    return rank == 3 or (rank == 2 and numpy.dtype(space.dtype) == numpy.uint8)
 
-    def __init__(self, space):
+
+def scale_of(space):
+    """The factor for network inputs: 1/255 for a Box of bytes up to 255."""
+    bytes_ = kind(space) == "Box" and numpy.dtype(space.dtype) == numpy.uint8
+    return 1 / 255 if bytes_ and space.shape and numpy.max(space.high) == 255 else 1.0
+
+
+class Segment:
+    """A named part of a structured observation, in consecutive elements."""
+
+    def __init__(self, name, space):
+        self.name, self._part = name, Part(space, name)
+        self.size, self.scale = self._part.size, scale_of(space)
+        self.bytes = kind(space) == "MultiBinary" or (
+            kind(space) == "Box" and numpy.dtype(space.dtype) == numpy.uint8)
+        self.shape = [self.size]
+        if is_image(space):
+            self.shape = [*space.shape, 1][:3]
+
+    def spec(self):
+        """Returns the spec for the owner of this process."""
+        return {"name": self.name, "shape": self.shape, "scale": self.scale, "action_mask": False}
+
+    def write(self, value, out):
+        """Writes value to the vector out."""
+        self._part.write(value, out)
+
+
+class ActionMask:
+    """The mask of the next action, from info or from an entry of a Dict."""
+
+    NAME = "action_mask"
+
+    def __init__(self, action_space, in_observation):
+        if kind(action_space) not in ("Discrete", "MultiDiscrete"):
+            raise Refused(
+                f"env.action_mask needs discrete actions, but its action space is {action_space!r}")
+        self.size = Actions(action_space).spec()["count"]
+        self._in_observation = in_observation
+
+    def spec(self):
+        """Returns the spec for the owner of this process."""
+        return {"name": self.NAME, "shape": [self.size], "scale": 1.0, "action_mask": True}
+
+    def write(self, observation, info, ended, out):
+        """Writes the mask. After the end of an episode it may be missing, or allow nothing."""
+        holder = observation if self._in_observation else info
+        if self.NAME not in holder:
+            if not ended:
+                raise ValueError(f'info has no "{self.NAME}", which env.action_mask requires')
+            out[...] = 1
+            return
+        mask = shaped(holder[self.NAME], (self.size,), self.NAME)
+        if not ((mask == 0) | (mask == 1)).all():
+            wrong = int(numpy.flatnonzero((mask != 0) & (mask != 1))[0])
+            raise ValueError(f"element {wrong} of the action mask is {mask[wrong]}; give 0 or 1")
+        if not ended and not mask.any():
+            raise ValueError(f"the action mask allows none of the {self.size} actions")
+        out[...] = mask
+
+
+class Observations:
+    """Converter of an observation space. action_space: that of an environment whose action masks
+    apply; None: they are ignored."""
+
+    def __init__(self, space, action_space=None):
         self.scale = 1.0
-        self.box = kind(space) == "Box"
-        self._part = None
-        if self.box:
-            self.shape = tuple(int(d) for d in space.shape)
-            own = numpy.dtype(space.dtype)
-            self.dtype = own if own == numpy.uint8 else numpy.dtype(numpy.float32)
-            if own.kind not in "biuf":
-                raise Refused(f"its observation space {space!r} is not numeric")
-            if own == numpy.uint8 and self.shape and numpy.max(space.high) == 255:
-                self.scale = 1 / 255
-            if own not in (self.dtype, numpy.dtype(numpy.float64)):
-                print(f"troop_env: observations are {own}; converted to f32", file=sys.stderr)
+        self.box = kind(space) == "Box" and action_space is None
+        self._part = self._mask = None
+        self._segments = []
+        self._keys = None  # of the segments within an observation; None: it is the only one
+        if action_space is not None or self._has_images(space):
+            self._structure(space, action_space)
+        elif self.box:
+            self._tensor(space)
         else:
             self._part = Part(space, "observation")
             self.shape = (self._part.size,)
@@ -128,12 +196,66 @@ class Observations:
         if 0 in self.shape:
             raise Refused(f"its observation space {space!r} is empty")
 
+    @staticmethod
+    def _entries(space):
+        """Pairs of key and space of a Dict or Tuple."""
+        if kind(space) == "Dict":
+            return list(space.spaces.items())
+        return list(enumerate(space.spaces))
+
+    def _has_images(self, space):
+        if kind(space) not in ("Dict", "Tuple"):
+            return False
+        return any(is_image(entry) for _, entry in self._entries(space))
+
+    def _tensor(self, space):
+        self.shape = tuple(int(d) for d in space.shape)
+        own = numpy.dtype(space.dtype)
+        self.dtype = own if own == numpy.uint8 else numpy.dtype(numpy.float32)
+        if own.kind not in "biuf":
+            raise Refused(f"its observation space {space!r} is not numeric")
+        self.scale = scale_of(space)
+        if own not in (self.dtype, numpy.dtype(numpy.float64)):
+            print(f"troop_env: observations are {own}; converted to f32", file=sys.stderr)
+
+    def _structure(self, space, action_space):
+        in_observation = kind(space) == "Dict" and ActionMask.NAME in space.spaces
+        if action_space is not None:
+            self._mask = ActionMask(action_space, in_observation)
+        if kind(space) in ("Dict", "Tuple"):
+            entries = self._entries(space)
+            if self._mask is not None:
+                entries = [entry for entry in entries if entry[0] != ActionMask.NAME]
+            self._keys = [key for key, _ in entries]
+            self._segments = [Segment(str(key), entry) for key, entry in entries]
+        else:
+            self._segments = [Segment("observation", space)]
+        if not self._segments:
+            raise Refused(f"its observation space {space!r} has nothing but the action mask")
+        size = sum(segment.size for segment in self._segments)
+        self.shape = (size + (self._mask.size if self._mask else 0),)
+        all_bytes = all(segment.bytes for segment in self._segments)
+        self.dtype = numpy.dtype(numpy.uint8 if all_bytes else numpy.float32)
+
+    @property
+    def masked(self):
+        """True if observations have an action mask."""
+        return self._mask is not None
+
     def spec(self):
         """Returns the spec for the owner of this process."""
-        return {"dtype": "u8" if self.dtype == numpy.uint8 else "f32", "shape": list(self.shape)}
+        spec = {"dtype": "u8" if self.dtype == numpy.uint8 else "f32", "shape": list(self.shape)}
+        if self._segments:
+            spec["parts"] = [segment.spec() for segment in self._segments]
+            if self._mask is not None:
+                spec["parts"].append(self._mask.spec())
+        return spec
 
-    def write(self, observation, out):
-        """Writes any observation of the space to out."""
+    def write(self, observation, out, info=None, ended=False):
+        """Writes any observation of the space to out; info and ended: those of its step."""
+        if self._segments:
+            self._write_structure(observation, out, info, ended)
+            return
         if self._part is not None:
             self._part.write(observation, out)
             return
@@ -145,6 +267,15 @@ class Observations:
             says = numpy.broadcast_to(numpy.zeros((), self.dtype), self.shape)
             raise ValueError(f"observation is {describe(array)}, the space says {describe(says)}")
         out[...] = array
+
+    def _write_structure(self, observation, out, info, ended):
+        at = 0
+        for i, segment in enumerate(self._segments):
+            value = observation if self._keys is None else observation[self._keys[i]]
+            segment.write(value, out[at : at + segment.size])
+            at += segment.size
+        if self._mask is not None:
+            self._mask.write(observation, info, ended, out[at:])
 
 
 class Actions:

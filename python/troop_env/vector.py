@@ -174,6 +174,10 @@ class VectorRows:
     def __init__(self, request):
         if request["id"].startswith(("gymnasium_vector:", "envpool:")):
             request = with_limit(request)
+        if request.get("action_mask", False):
+            raise Refused(
+                "vectors support no env.action_mask; use single environments (gymnasium:, python:)"
+            )
         self._request = request
         self._env = self._make()
         if type(self._env.observation_space).__name__ not in ("Box", "Discrete"):

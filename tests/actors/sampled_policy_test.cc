@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/policy.h"
+#include "nn/layers/layers.h"
 
 namespace troop {
 namespace {
@@ -141,6 +142,30 @@ TEST(SampledPolicyTest, ContinuousActionOfNanIsABound) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   SampleActions(5, Keys(1, 0, 1), Repeated({nan, 0, 0, nan, 0}, 1), kBox, action);
   EXPECT_EQ(action, kBox.low);
+}
+
+// The second of four actions is forbidden: logits 0, log 2 and log 4 remain.
+TEST(SampledPolicyTest, MaskedActionsAreNeverChosen) {
+  const std::vector<float> row{0, kMaskedOutput, std::log(2.0F), std::log(4.0F), 9};
+  const double allowed[] = {1.0 / 7, 0, 2.0 / 7, 4.0 / 7};
+  const std::size_t n = 40000;
+  for (const double epsilon : {0.0, 0.3, 1.0}) {
+    const std::vector<ExploreKey> keys = Keys(n, epsilon, 1);
+    std::vector<double> shares(4);
+    for (const std::int32_t a : Sample(row, keys)) shares[std::size_t(a)] += 1 / double(n);
+    EXPECT_EQ(shares[1], 0);
+    for (const std::size_t a : {0, 2, 3}) {
+      const double wanted = epsilon / 3 + (1 - epsilon) * allowed[a];
+      EXPECT_NEAR(shares[a], wanted, 5 * std::sqrt(wanted * (1 - wanted) / double(n))) << epsilon;
+      EXPECT_NEAR(LogProbability(keys[0], row, std::int32_t(a)), std::log(wanted), 1e-6);
+    }
+  }
+}
+
+// Probabilities that add up to less than the random number leave the last possible action.
+TEST(SampledPolicyTest, LastActionIsNotChosenIfMasked) {
+  const std::vector<float> row{0, 0, kMaskedOutput, 1};
+  for (const std::int32_t a : Sample(row, Keys(100000, 0, 1))) ASSERT_LT(a, 2);
 }
 
 }  // namespace

@@ -169,6 +169,13 @@ TEST_F(ExactResumeTest, SequencesOfR2d2ResumeToSameBytes) {
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
+TEST_F(ExactResumeTest, ActionMasksResumeToSameBytes) {
+  more_ = {"env.id=ConnectFour-v0", "env.plugin=" TROOP_PLUGIN_FOLDER "/connect_four.so",
+           "env.isolation=none",
+           "network.layers=[{type=\"conv2d\", filters=16, kernel=4}, {type=\"linear\", units=16}]"};
+  EXPECT_TRUE(DiesAt("disk.half", 30));
+}
+
 TEST_F(ExactResumeTest, InferenceServerResumesToSameBytes) {
   more_ = {"actor.inference=server", "fleet.actors=2"};
   EXPECT_TRUE(DiesAt("disk.half", 30));

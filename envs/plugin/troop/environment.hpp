@@ -94,6 +94,18 @@ class Spec {
     shape_ = std::move(shape);
     return *this;
   }
+  // One part of an observation, instead of Observe: the parts follow each other in the span. Images
+  // [height, width, channels] pass the network's conv2d layers separately from other parts.
+  Spec& Part(std::string name, std::vector<std::int64_t> shape, double scale = 1) {
+    parts_.push_back({std::move(name), std::move(shape), scale, false});
+    return *this;
+  }
+  // The part with 1 for each discrete action that may be chosen next, and 0 for the others. It has
+  // as many elements as there are actions.
+  Spec& ActionMask() {
+    parts_.push_back({"action_mask", {}, 1, true});
+    return *this;
+  }
   // Factor that networks apply to observations first: 1 / 255.0 for gray frames.
   Spec& Scale(double scale) {
     scale_ = scale;
@@ -121,7 +133,14 @@ class Spec {
  private:
   template <class E>
   friend class Bridge;
+  struct ObservationPart {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    double scale;
+    bool action_mask;
+  };
   std::vector<std::int64_t> shape_;
+  std::vector<ObservationPart> parts_;
   std::vector<float> low_, high_;
   std::int64_t count_ = 0, limit_ = 0;
   double scale_ = 1;
@@ -289,6 +308,7 @@ class Bridge final : public Handle {
  public:
   explicit Bridge(Options& options) : environment_(Make(options)), spec_(environment_.spec()) {
     options.CheckAllKnown();
+    if (!spec_.parts_.empty()) MakeParts();
     if (spec_.shape_.size() > TROOP_ENV_RANK_MAX) throw std::length_error("too many dimensions");
     for (const std::int64_t dim : spec_.shape_) elements_ *= std::size_t(dim);
   }
@@ -303,6 +323,12 @@ class Bridge final : public Handle {
     said->action_low = spec_.low_.data();
     said->action_high = spec_.high_.data();
     said->max_episode_steps = spec_.limit_;
+    if (parts_.empty()) return;
+    // A host of version 1.2 would read the observation as one tensor.
+    if (said->struct_size < sizeof(TroopEnvSpec))
+      throw std::runtime_error("parts of an observation need a newer Troop (interface 1.3)");
+    said->part_count = std::int32_t(parts_.size());
+    said->parts = parts_.data();
   }
   void Reset(std::uint64_t seed, void* observation) override {
     environment_.Reset(seed, Span<Element>(static_cast<Element*>(observation), elements_));
@@ -363,8 +389,30 @@ class Bridge final : public Handle {
     }
   }
 
+  // The parts for the host, and the shape of the observation that they make up.
+  void MakeParts() {
+    if (!spec_.shape_.empty()) throw std::logic_error("Observe and Part exclude each other");
+    std::int64_t sum = 0;
+    for (auto& part : spec_.parts_) {
+      if (part.action_mask) part.shape = {spec_.count_};
+      if (part.shape.size() > TROOP_ENV_RANK_MAX) throw std::length_error("too many dimensions");
+      TroopEnvPart said{};
+      said.name = part.name.c_str();
+      said.rank = std::int32_t(part.shape.size());
+      std::copy(part.shape.begin(), part.shape.end(), said.shape);
+      said.scale = part.scale;
+      said.action_mask = part.action_mask ? 1 : 0;
+      parts_.push_back(said);
+      std::int64_t elements = 1;
+      for (const std::int64_t dim : part.shape) elements *= dim;
+      sum += elements;
+    }
+    spec_.shape_ = {sum};
+  }
+
   E environment_;
-  const Spec spec_;
+  Spec spec_;
+  std::vector<TroopEnvPart> parts_;
   std::size_t elements_ = 1;
   Picture picture_;
 };

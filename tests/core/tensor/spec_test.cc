@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <limits>
+#include <span>
+#include <vector>
 
 namespace troop {
 namespace {
@@ -57,6 +62,115 @@ TEST(EnvSpecTest, RejectsInvalidSpecsNamingLimit) {
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << c.says;
     EXPECT_THAT(status.message(), HasSubstr(c.says));
   }
+}
+
+// An image, an action mask and numbers.
+EnvSpec Structured() {
+  EnvSpec spec = Discrete();
+  spec.observation.shape = {12 + 2 + 3};
+  spec.parts = {{.name = "image", .shape = {2, 2, 3}, .scale = 0.5F},
+                {.name = "action_mask", .shape = {2}, .action_mask = true},
+                {.name = "goal", .shape = {3}}};
+  return spec;
+}
+
+TEST(ObservationPartsTest, RejectsPartsThatDoNotFit) {
+  EXPECT_TRUE(CheckEnvSpec(Structured()).ok());
+  struct Case {
+    void (*change)(EnvSpec*);
+    const char* says;
+  };
+  const Case cases[] = {
+      {[](EnvSpec* s) { s->parts[0].name = ""; }, "named \"\"; give unique names"},
+      {[](EnvSpec* s) { s->parts[0].name = "goal"; }, "named \"goal\"; give unique names"},
+      {[](EnvSpec* s) { s->parts[0].name.assign(65, 'x'); }, "give unique names of 1 to 64"},
+      {[](EnvSpec* s) { s->parts[2].shape = {4}; }, "its parts have 18 elements; give [18]"},
+      {[](EnvSpec* s) {
+         s->parts[2].shape = {1, 1, 1, 1, 3};
+       },
+       "give at most 4 dimensions"},
+      {[](EnvSpec* s) { s->parts[0].scale = 0; }, "has the scale 0"},
+      {[](EnvSpec* s) { s->parts[0].scale = std::nanf(""); }, "has the scale nan"},
+      {[](EnvSpec* s) { s->action.count = 3; }, "\"action_mask\" has 2 elements"},
+      {[](EnvSpec* s) {
+         s->action = Continuous({0, 0}, {1, 1}).action;
+       },
+       "per discrete action"},
+      {[](EnvSpec* s) { s->observation.dtype = DType::kI32; }, "give u8 or f32"},
+      {[](EnvSpec* s) { s->observation_scale = 0.5F; }, "and the scale of each part"},
+      {[](EnvSpec* s) {
+         s->observation.shape = {17, 1};
+       },
+       "give [17]"},
+      {[](EnvSpec* s) { s->parts.assign(65, s->parts[2]); }, "65 parts; up to 64"},
+      {[](EnvSpec* s) {
+         s->parts = {s->parts[1]};
+         s->observation.shape = {2};
+       },
+       "no part but the action mask"},
+      {[](EnvSpec* s) {
+         s->parts[2] = {.name = "second", .shape = {2}, .action_mask = true};
+         s->observation.shape = {16};
+       },
+       "give one mask"},
+  };
+  for (const Case& c : cases) {
+    EnvSpec spec = Structured();
+    c.change(&spec);
+    EXPECT_THAT(CheckEnvSpec(spec).message(), HasSubstr(c.says));
+  }
+}
+
+TEST(ObservationPartsTest, DescriptionListsParts) {
+  EXPECT_EQ(DescribeObservation(Structured()),
+            "f32[17]: image [2, 2, 3] scaled by 0.5, action_mask [2] (action mask), goal [3]");
+  EXPECT_EQ(DescribeObservation(Discrete()), "f32[4]");
+}
+
+// Both element types, also at an address that is not aligned.
+TEST(ActionMaskTest, SelectsAllowedActions) {
+  const auto bytes = [](const auto& values) {
+    std::vector<std::byte> bytes(1);
+    const auto all = std::as_bytes(std::span(values));
+    bytes.insert(bytes.end(), all.begin(), all.end());
+    return bytes;
+  };
+  for (const DType dtype : {DType::kF32, DType::kU8}) {
+    EnvSpec spec = Structured();
+    spec.observation.dtype = dtype;
+    const auto frame = [&](float first, float second) {
+      std::vector<float> floats(17, 7);
+      floats[12] = first, floats[13] = second;
+      if (dtype == DType::kF32) return bytes(floats);
+      return bytes(std::vector<std::uint8_t>(floats.begin(), floats.end()));
+    };
+    struct Case {
+      float first, second;
+      std::vector<std::int32_t> allowed;
+      const char* says;
+    };
+    const Case cases[] = {{1, 1, {0, 1}, ""},
+                          {0, 1, {1}, ""},
+                          {1, 0, {0}, ""},
+                          {0, 0, {0, 1}, "allows none of the 2 actions"},
+                          {0, 2, {1}, "element 1 of the action mask is 2; give 0 or 1"}};
+    for (const Case& c : cases) {
+      const std::vector<std::byte> all = frame(c.first, c.second);
+      const auto seen = std::span(all).subspan(1);
+      EXPECT_EQ(AllowedActions(spec, seen), c.allowed);
+      for (const std::int32_t action : {0, 1}) {
+        EXPECT_EQ(AllowsAction(spec, seen, action),
+                  std::ranges::find(c.allowed, action) != c.allowed.end());
+      }
+      EXPECT_THAT(CheckActionMask(spec, seen).message(), HasSubstr(c.says));
+      EXPECT_EQ(CheckActionMask(spec, seen).ok(), *c.says == 0);
+    }
+  }
+  const std::vector<float> plain(4);
+  EXPECT_EQ(AllowedActions(Discrete(), std::as_bytes(std::span(plain))),
+            (std::vector<std::int32_t>{0, 1}));
+  EXPECT_FALSE(ActionMaskOffset(Discrete()));
+  EXPECT_EQ(ActionMaskOffset(Structured()), 12);
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST_F(PluginTest, RejectsOtherMajorVersionNamingBoth) {
   TroopEnvApi api = GoodApi();
   api.abi_major = api.abi_minor = 0;
   EXPECT_THAT(Refusal(api), HasSubstr("too old: it has version 0.0 of the interface, this "
-                                      "program 1.2"));
+                                      "program 1.3"));
   api.abi_major = 7;
   api.abi_minor = 3;
   EXPECT_THAT(Refusal(api), HasSubstr("too new: it has version 7.3"));

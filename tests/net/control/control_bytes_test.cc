@@ -30,9 +30,29 @@ TEST(ControlBytesTest, RegistrationKeepsItsLayout) {
   EXPECT_EQ(DigestOf(RegisterRequest{Role::kActor, 3, "1.2.3", 4242, "host", "10.0.0.1"}),
             BodyDigest(42, 1179701430u));
   const EnvSpecBody env{"CartPole-v1", "f32[4]", 0.5f, 2, {-1.5f}, {2.5f}, 500, "code"};
-  EXPECT_EQ(DigestOf(env), BodyDigest(69, 2291053781u));
+  EXPECT_EQ(DigestOf(env), BodyDigest(73, 2102045034u));
   EXPECT_EQ(DigestOf(RegisterReply{9, 3, "config", "tcp://h:1", "c/1", env, "secret", "data"}),
-            BodyDigest(129, 4251490464u));
+            BodyDigest(133, 877790698u));
+}
+
+// Every member of a specification survives the message.
+TEST(ControlBytesTest, EnvSpecArrivesUnchanged) {
+  EnvSpec spec{.id = "Game",
+               .observation = {DType::kU8, {12 + 3 + 2}},
+               .action = {.count = 3},
+               .max_episode_steps = 9,
+               .code = "code"};
+  spec.parts = {{.name = "image", .shape = {2, 2, 3}, .scale = 0.25F},
+                {.name = "mask", .shape = {3}, .action_mask = true},
+                {.name = "numbers", .shape = {2}}};
+  EnvSpecBody body = ToBody(spec);
+  const Result<EnvSpec> same = FromBody(body);
+  ASSERT_TRUE(same.ok()) << same.status().message();
+  EXPECT_EQ(*same, spec);
+  body.parts[0].shape = "u8[2, 2, 4]";
+  EXPECT_EQ(FromBody(body).status().code(), Code::kInvalidArgument);
+  body.parts[0].shape = "u8[1099511627776, 1099511627776]";
+  EXPECT_EQ(FromBody(body).status().code(), Code::kInvalidArgument);
 }
 
 TEST(ControlBytesTest, HeartbeatKeepsItsLayout) {
