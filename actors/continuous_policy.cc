@@ -28,6 +28,7 @@ class Draws {
         first_(key.step * (1 + actions) * 4) {}
   // The random-action decision; then component k of the random action, or of the noise.
   double Uniform() { return At(0).Uniform(); }
+  double Uniform(std::size_t k) { return At(1 + k).Uniform(); }
   double Uniform(std::size_t k, float low, float high) { return At(1 + k).Uniform(low, high); }
   double Normal(std::size_t k) { return At(1 + k).Normal(); }
 
@@ -44,13 +45,50 @@ class Draws {
 
 }  // namespace
 
+namespace {
+
+// Samples each component of one action from the softmax of its logits, or takes the largest.
+void SampleIntegers(const ExploreKey& key, const float* logits, const ActionSpec& spec,
+                    Draws* draws, std::span<float> action) {
+  // One decision for all components: a random action is random in each.
+  const bool random = key.epsilon > 0 && draws->Uniform() < key.epsilon;
+  for (std::size_t k = 0; k < action.size(); ++k) {
+    const std::span row(logits, std::size_t(spec.choices(k)));
+    logits += row.size();
+    std::size_t choice = std::size_t(std::ranges::max_element(row) - row.begin());
+    if (random) {
+      choice = std::size_t(draws->Uniform(k) * double(row.size()));
+    } else if (key.noise_sigma > 0) {
+      choice = std::size_t(SampleSoftmax(row, draws->Uniform(k)));
+    }
+    // Logits that are NaN, and rounding, never lead beyond the last value.
+    action[k] = spec.low[k] + float(std::min(choice, row.size() - 1));
+  }
+}
+
+// log of weight · exp(a) + (1 - weight) · exp(b).
+double LogMixture(double weight, double a, double b) {
+  if (weight <= 0) return b;
+  const double first = a + std::log(weight);
+  // The larger exponent is taken out of the sum, which then neither overflows nor vanishes.
+  if (weight >= 1) return first;
+  const double second = b + std::log1p(-weight), most = std::max(first, second);
+  return most + std::log(std::exp(first - most) + std::exp(second - most));
+}
+
+}  // namespace
+
 // Random values are those of the other continuous policies: one block per component.
 void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
                    const ActionSpec& spec, std::span<float> action) {
-  const std::size_t size = spec.low.size(), width = 2 * size + 1;
+  const std::size_t size = spec.low.size(), width = std::size_t(out.dim(1));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto row = out.as<float>().subspan(i * width, width);
     Draws draws(seed, keys[i], size);
+    if (spec.integers) {
+      SampleIntegers(keys[i], row.data(), spec, &draws, action.subspan(i * size, size));
+      continue;
+    }
     const bool random = keys[i].epsilon > 0 && draws.Uniform() < keys[i].epsilon;
     for (std::size_t k = 0; k < size; ++k) {
       const float low = spec.low[k], high = spec.high[k];
@@ -71,16 +109,19 @@ void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
   }
 }
 
-// A mixture of the policy and the uniform distribution, whose density is 1/2 per dimension.
+// A mixture of the policy and the uniform distribution, whose density is 1/2 per dimension, or 1/n
+// per component of n values.
 float LogProbability(const ExploreKey& key, std::span<const float> row, const ActionSpec& spec,
                      std::span<const float> action) {
+  if (spec.integers) {
+    MultiCategoricalDistribution categorical(spec.low, spec.high, action.data());
+    double uniform = 0;
+    for (std::size_t k = 0; k < spec.low.size(); ++k) uniform -= std::log(double(spec.choices(k)));
+    return float(LogMixture(key.epsilon, uniform, categorical.LogProbability(row.data(), 0)));
+  }
   GaussianDistribution gaussian(spec.low, spec.high, action.data());
-  const double policy = gaussian.LogProbability(row.data(), 0);
-  if (key.epsilon <= 0) return float(policy);
-  const double uniform = -double(spec.low.size()) * std::numbers::ln2 + std::log(key.epsilon);
-  if (key.epsilon >= 1) return float(uniform);
-  const double rest = policy + std::log1p(-key.epsilon), most = std::max(rest, uniform);
-  return float(most + std::log(std::exp(rest - most) + std::exp(uniform - most)));
+  const double uniform = -double(spec.low.size()) * std::numbers::ln2;
+  return float(LogMixture(key.epsilon, uniform, gaussian.LogProbability(row.data(), 0)));
 }
 
 namespace {

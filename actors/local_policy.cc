@@ -75,9 +75,8 @@ void ChooseActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
 
 namespace {
 
-// Probabilities of the actions: softmax of the logits, which precede the value.
-std::vector<double> SoftmaxOf(std::span<const float> row) {
-  const std::span<const float> logits = row.first(row.size() - 1);
+// Probabilities of the actions.
+std::vector<double> SoftmaxOf(std::span<const float> logits) {
   std::vector<double> probability(logits.size());
   // The largest logit is subtracted first, so that no exponential overflows.
   const double largest = *std::ranges::max_element(logits);
@@ -103,6 +102,10 @@ std::int32_t ActionAt(std::span<const double> probability, double u) {
 
 }  // namespace
 
+std::int32_t SampleSoftmax(std::span<const float> logits, double u) {
+  return ActionAt(SoftmaxOf(logits), u);
+}
+
 void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
                    std::span<std::int32_t> actions) {
   const auto width = std::size_t(out.dim(1));
@@ -112,14 +115,14 @@ void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
     auto action = std::int32_t(std::ranges::max_element(logits) - logits.begin());
     const Draw draw = DrawFor(seed, keys[i], AllowedCount(logits));
     // Random actions replace some of the policy, hence the mixture in LogProbability.
-    if (keys[i].noise_sigma > 0) action = ActionAt(SoftmaxOf(row), draw.policy);
+    if (keys[i].noise_sigma > 0) action = SampleSoftmax(logits, draw.policy);
     if (draw.uniform < keys[i].epsilon) action = AllowedAction(logits, draw.action);
     actions[i] = action;
   }
 }
 
 float LogProbability(const ExploreKey& key, std::span<const float> row, std::int32_t action) {
-  const std::vector<double> probability = SoftmaxOf(row);
+  const std::vector<double> probability = SoftmaxOf(row.first(row.size() - 1));
   const double uniform = key.epsilon / double(AllowedCount(row.first(row.size() - 1)));
   return float(std::log(uniform + (1 - key.epsilon) * probability[std::size_t(action)]));
 }

@@ -73,8 +73,12 @@ void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const C
 // log μ(action) of that choice, with its exploration: row [A + 1].
 float LogProbability(const ExploreKey& key, std::span<const float> row, std::int32_t action);
 
+// The action at which the cumulated probability of the softmax of the logits exceeds u in [0, 1).
+std::int32_t SampleSoftmax(std::span<const float> logits, double u);
+
 // Both for continuous actions: samples of Gaussians that are clipped to the bounds, or their means;
-// out [n, 2A + 1], action [n, A]. NaN gives the lower bound.
+// out [n, 2A + 1], action [n, A]. NaN gives the lower bound. Components that are integers are
+// sampled from the softmax of their logits, out [n, Σ choices + 1].
 void SampleActions(std::uint64_t seed, std::span<const ExploreKey> keys, const ConstTensor& out,
                    const ActionSpec& spec, std::span<float> action);
 float LogProbability(const ExploreKey& key, std::span<const float> row, const ActionSpec& spec,

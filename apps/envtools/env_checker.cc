@@ -409,8 +409,9 @@ std::vector<Tensor> ActionsToTry(const ActionSpec& spec) {
   for (const float part : {0.0f, 1.0f, 0.5f}) {
     add([&](Tensor& t) {
       for (std::size_t k = 0; k < spec.low.size(); ++k) {
-        t.data<float>()[k] =
-            part == 1 ? spec.high[k] : spec.low[k] + part * (spec.high[k] - spec.low[k]);
+        float value = part == 1 ? spec.high[k] : spec.low[k] + part * (spec.high[k] - spec.low[k]);
+        if (spec.integers) value = std::floor(value);
+        t.data<float>()[k] = value;
       }
     });
   }

@@ -123,6 +123,11 @@ void EnvPlayer::ChooseActions() {
     }
     const std::size_t width = spec.low.size();
     for (std::size_t k = 0; k < width; ++k) {
+      if (spec.integers) {
+        const std::uint32_t choice = rng.Below(std::uint32_t(spec.choices(k)));
+        action_.data<float>()[i * width + k] = spec.low[k] + float(choice);
+        continue;
+      }
       const double chosen = rng.Uniform(spec.low[k], spec.high[k]);
       // The conversion to f32 can round beyond a bound.
       action_.data<float>()[i * width + k] = std::clamp(float(chosen), spec.low[k], spec.high[k]);

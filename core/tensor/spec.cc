@@ -10,6 +10,29 @@
 namespace troop {
 namespace {
 
+// Largest magnitude below which f32 has all integers.
+constexpr float kIntegerMax = 1 << 24;
+
+// Checks the bounds of components that are integers. REQUIRES: finite bounds in order.
+Status CheckIntegers(const EnvSpec& spec) {
+  const ActionSpec& a = spec.action;
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < a.low.size(); ++i) {
+    for (const float bound : {a.low[i], a.high[i]}) {
+      if (bound == std::trunc(bound) && std::abs(bound) <= kIntegerMax) continue;
+      return InvalidArgument("{}: action[{}] is bounded by {}; give an integer of at most {}",
+                             spec.id, i, bound, kIntegerMax);
+    }
+    // At most 4096 components of 2^25 values: no overflow.
+    sum += a.choices(i);
+  }
+  if (sum <= kActionCountMax) return Status::Ok();
+  return InvalidArgument(
+      "{}: the components of an action have {} values together; 1 to {} are "
+      "supported",
+      spec.id, sum, kActionCountMax);
+}
+
 // Checks the action space: counts, sizes and bounds.
 Status CheckAction(const EnvSpec& spec) {
   const ActionSpec& a = spec.action;
@@ -31,7 +54,7 @@ Status CheckAction(const EnvSpec& spec) {
         "{}: action[{}] is bounded by [{}, {}]; give finite values, the lower one first", spec.id,
         i, a.low[i], a.high[i]);
   }
-  return Status::Ok();
+  return a.integers ? CheckIntegers(spec) : Status::Ok();
 }
 
 // Checks one part by itself.
@@ -129,6 +152,29 @@ Status CheckEnvSpec(const EnvSpec& spec) {
   }
   TROOP_RETURN_IF_ERROR(CheckAction(spec));
   return CheckParts(spec);
+}
+
+// Bounds are part of the text, because policies scale to them.
+std::string DescribeActions(const ActionSpec& action) {
+  if (action.discrete())
+    return fmt::format("{} action{}", action.count, action.count == 1 ? "" : "s");
+  return fmt::format("actions {} from [{}] to [{}]{}", action.tensor().ToString(),
+                     fmt::join(action.low, ", "), fmt::join(action.high, ", "),
+                     action.integers ? " in integers" : "");
+}
+
+// Negated comparisons, so that NaN is an error too.
+Status CheckComponents(const ActionSpec& spec, std::span<const float> actions) {
+  const std::size_t size = spec.low.size();
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const float value = actions[i], low = spec.low[i % size], high = spec.high[i % size];
+    if (!(value >= low && value <= high))
+      return InvalidArgument("action[{}] is {}, must be within [{}, {}]", i % size, value, low,
+                             high);
+    if (spec.integers && value != std::trunc(value))
+      return InvalidArgument("action[{}] is {}, must be an integer", i % size, value);
+  }
+  return Status::Ok();
 }
 
 // Parts are listed in their order in memory.

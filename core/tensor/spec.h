@@ -12,15 +12,27 @@
 namespace troop {
 
 // The actions of an environment. Discrete: one i32 in [0, count). Continuous: f32 [size], each
-// within [low[i], high[i]].
+// within [low[i], high[i]]. Several discrete components (Gymnasium's MultiDiscrete and MultiBinary)
+// are like continuous ones, with integers alone.
 struct ActionSpec {
   enum class Kind : std::uint8_t { kDiscrete, kContinuous } kind = Kind::kDiscrete;
   std::int64_t count = 0;        // kDiscrete
   std::vector<float> low, high;  // kContinuous: [size] each
+  bool integers = false;         // kContinuous: every element is an integer
   bool discrete() const { return kind == Kind::kDiscrete; }
   TensorSpec tensor() const {
     return discrete() ? TensorSpec{DType::kI32, {}}
                       : TensorSpec{DType::kF32, {std::int64_t(low.size())}};
+  }
+  // Values of component i. REQUIRES: integers.
+  std::int64_t choices(std::size_t i) const {
+    return std::int64_t(high[i]) - std::int64_t(low[i]) + 1;
+  }
+  // The sum of all components' values. REQUIRES: integers.
+  std::int64_t choices() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < low.size(); ++i) sum += choices(i);
+    return sum;
   }
   bool operator==(const ActionSpec&) const = default;
 };
@@ -57,6 +69,12 @@ inline constexpr std::int64_t kActionCountMax = 1 << 20;  // discrete
 inline constexpr std::int64_t kActionSizeMax = 4096;      // continuous: elements of one action
 inline constexpr std::size_t kObservationPartsMax = 64;
 inline constexpr std::size_t kPartNameBytesMax = 64;
+
+// "6 actions", "actions f32[2] from [-1, -1] to [1, 1]", or the latter "in integers".
+std::string DescribeActions(const ActionSpec& action);
+// Checks the components of actions [.., size], not discrete ones: within the bounds, and integers
+// where all are. Errors: kInvalidArgument, naming the first wrong one.
+Status CheckComponents(const ActionSpec& spec, std::span<const float> actions);
 
 // Validates a specification from outside. Errors: kInvalidArgument: limits exceeded or empty; a
 // scale that is not positive; bounds that are not finite or not in order; a negative step limit;

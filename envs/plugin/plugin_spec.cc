@@ -83,9 +83,17 @@ Result<ActionSpec> ContinuousAction(const TroopEnvSpec& said) {
 // Checks the action space; fields of the other kind are ignored.
 Result<ActionSpec> ActionOf(const TroopEnvSpec& said) {
   if (said.action_kind == TROOP_ENV_CONTINUOUS) return ContinuousAction(said);
+  // Bounds as for continuous actions; CheckEnvSpec requires integers.
+  if (said.action_kind == TROOP_ENV_MULTI_DISCRETE) {
+    TROOP_ASSIGN_OR_RETURN(ActionSpec action, ContinuousAction(said));
+    action.integers = true;
+    return action;
+  }
   if (said.action_kind != TROOP_ENV_DISCRETE) {
-    return InvalidArgument("action_kind is {}; give TROOP_ENV_DISCRETE or TROOP_ENV_CONTINUOUS",
-                           said.action_kind);
+    return InvalidArgument(
+        "action_kind is {}; give TROOP_ENV_DISCRETE, TROOP_ENV_MULTI_DISCRETE or "
+        "TROOP_ENV_CONTINUOUS",
+        said.action_kind);
   }
   if (said.action_count < 1 || said.action_count > kActionCountMax) {
     return InvalidArgument("action_count is {}; give 1 to {}", said.action_count, kActionCountMax);
@@ -140,6 +148,7 @@ Result<EnvSpec> SpecOfPlugin(std::string_view id, const TroopEnvSpec& said) {
   }
   spec.max_episode_steps = said.max_episode_steps;
   TROOP_RETURN_IF_ERROR(ReadParts(said, &spec));
+  if (spec.action.integers) TROOP_RETURN_IF_ERROR(CheckEnvSpec(spec));
   return spec;
 }
 

@@ -38,8 +38,9 @@ extern "C" {
 #define TROOP_ENV_F32 3
 
 // Kinds of actions.
-#define TROOP_ENV_DISCRETE 1    // one int32_t in [0, action_count)
-#define TROOP_ENV_CONTINUOUS 2  // float[action_size], each in [action_low[i], action_high[i]]
+#define TROOP_ENV_DISCRETE 1        // one int32_t in [0, action_count)
+#define TROOP_ENV_CONTINUOUS 2      // float[action_size], each in [action_low[i], action_high[i]]
+#define TROOP_ENV_MULTI_DISCRETE 3  // since 1.3: as continuous ones, but each is an integer
 
 // Types of an option's value.
 #define TROOP_ENV_BOOL 1     // value.integer is 0 or 1

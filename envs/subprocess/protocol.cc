@@ -67,9 +67,11 @@ Result<ActionSpec> ParseAction(const JsonValue& json) {
     TROOP_ASSIGN_OR_RETURN(action.count, json.Integer("count"));
     return action;
   }
-  if (kind != "continuous")
-    return InvalidArgument("its action kind is \"{}\", must be discrete or continuous",
-                           PrintableLine(kind, kTextBytes));
+  if (kind != "continuous" && kind != "multi_discrete")
+    return InvalidArgument(
+        "its action kind is \"{}\", must be discrete, multi_discrete or continuous",
+        PrintableLine(kind, kTextBytes));
+  action.integers = kind == "multi_discrete";
   action.kind = ActionSpec::Kind::kContinuous;
   TROOP_ASSIGN_OR_RETURN(action.low, Floats(json, "low"));
   TROOP_ASSIGN_OR_RETURN(action.high, Floats(json, "high"));
@@ -370,7 +372,7 @@ std::string SpecMessage(const EnvSpec& spec) {
   if (spec.action.discrete()) {
     action.Add("kind", "discrete").Add("count", spec.action.count);
   } else {
-    action.Add("kind", "continuous")
+    action.Add("kind", spec.action.integers ? "multi_discrete" : "continuous")
         .Add("low", NumberArray(spec.action.low))
         .Add("high", NumberArray(spec.action.high));
   }

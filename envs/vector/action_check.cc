@@ -2,6 +2,8 @@
 
 #include "envs/vector/action_check.h"
 
+#include <cmath>
+
 #include "core/base/check.h"
 
 namespace troop {
@@ -48,6 +50,10 @@ Status CopyContinuousActions(std::span<const float> from, const ActionSpec& spec
       return InvalidArgument(
           "action[{}] of environment {} is {}, must be within [{}, {}]; clip it first", element,
           i / size, from[i], spec.low[element], spec.high[element]);
+    }
+    if (spec.integers && from[i] != std::trunc(from[i])) {
+      return InvalidArgument("action[{}] of environment {} is {}, must be an integer", element,
+                             i / size, from[i]);
     }
     to[i] = from[i];
   }

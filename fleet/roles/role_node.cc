@@ -44,7 +44,8 @@ std::string Describe(const EnvSpec& spec) {
   const EnvSpecBody body = ToBody(spec);
   return fmt::format("observations {}, {}", DescribeObservation(spec),
                      body.actions > 0 ? fmt::format("{} actions", body.actions)
-                                      : fmt::format("actions of {} values", body.low.size()));
+                                      : fmt::format("actions of {} {}", body.low.size(),
+                                                    body.integers ? "integers" : "values"));
 }
 
 // The connections of an actor or evaluator.

@@ -23,17 +23,10 @@ Result<EnvSpec> TaskSpec(const Config& config) {
 
 namespace {
 
-// "6 actions", or the type of continuous ones with their bounds, which policies scale to.
-std::string ActionsText(const ActionSpec& action) {
-  if (action.discrete()) return Counted(action.count, "action");
-  return fmt::format("actions {} from [{}] to [{}]", action.tensor().ToString(),
-                     fmt::join(action.low, ", "), fmt::join(action.high, ", "));
-}
-
 // The part of a spec that a network depends on.
 std::string InterfaceText(const EnvSpec& spec) {
   return fmt::format("observations {} with scale {} and {}", DescribeObservation(spec),
-                     spec.observation_scale, ActionsText(spec.action));
+                     spec.observation_scale, DescribeActions(spec.action));
 }
 
 }  // namespace

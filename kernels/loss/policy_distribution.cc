@@ -74,6 +74,46 @@ double CategoricalDistribution::Backward(const float* out, std::int64_t index, c
   return entropy;
 }
 
+// Each component is a categorical distribution of one action, whose number is in choice_.
+MultiCategoricalDistribution::MultiCategoricalDistribution(std::span<const float> low,
+                                                           std::span<const float> high,
+                                                           const float* action)
+    : low_(low), action_(action), choice_(low.size()) {
+  component_.reserve(low.size());
+  for (std::size_t k = 0; k < low.size(); ++k) {
+    component_.emplace_back(std::int64_t(high[k]) - std::int64_t(low[k]) + 1, &choice_[k]);
+    columns_ += component_[k].columns();
+  }
+}
+
+void MultiCategoricalDistribution::Select(std::int64_t index) {
+  for (std::size_t k = 0; k < choice_.size(); ++k)
+    choice_[k] = std::int32_t(action_[std::size_t(index) * choice_.size() + k] - low_[k]);
+}
+
+// Components are independent, so their log-probabilities and entropies add up.
+double MultiCategoricalDistribution::LogProbability(const float* out, std::int64_t index) {
+  Select(index);
+  double sum = 0;
+  for (CategoricalDistribution& component : component_) {
+    sum += component.LogProbability(out, 0);
+    out += component.columns();
+  }
+  return sum;
+}
+
+double MultiCategoricalDistribution::Backward(const float* out, std::int64_t index,
+                                              const Slopes& slopes, float* dout) {
+  Select(index);
+  double entropy = 0;
+  for (CategoricalDistribution& component : component_) {
+    entropy += component.Backward(out, 0, slopes, dout);
+    out += component.columns();
+    dout += component.columns();
+  }
+  return entropy;
+}
+
 // Halves are subtracted, so that the range does not overflow. A stored bound is recognized exactly.
 double GaussianDistribution::Normalized(float action, float low, float high) {
   if (action <= low) return -1;

@@ -58,6 +58,28 @@ class CategoricalDistribution final : public PolicyDistribution {
   std::vector<double> log_pi_;
 };
 
+// Independent softmax distributions of the components of an action, each over the integers from low
+// to high: the logits of the first component, then those of the second, …. action: [.., A] f32.
+// REQUIRES: integers within the bounds [A].
+class MultiCategoricalDistribution final : public PolicyDistribution {
+ public:
+  MultiCategoricalDistribution(std::span<const float> low, std::span<const float> high,
+                               const float* action);
+  std::int64_t columns() const override { return columns_; }
+  double LogProbability(const float* out, std::int64_t index) override;
+  double Backward(const float* out, std::int64_t index, const Slopes& slopes, float* dout) override;
+
+ private:
+  // Sets the choices of action `index`.
+  void Select(std::int64_t index);
+
+  const std::span<const float> low_;
+  const float* const action_;
+  std::vector<std::int32_t> choice_;  // [A], which the components refer to
+  std::vector<CategoricalDistribution> component_;
+  std::int64_t columns_ = 0;
+};
+
 // Independent clipped Gaussians of A dimensions: A means, then A logarithms of standard deviations,
 // in units of half the range of each dimension. action: [.., A] f32 within the bounds [A].
 class GaussianDistribution final : public PolicyDistribution {

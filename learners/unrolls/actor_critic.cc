@@ -37,6 +37,11 @@ std::unique_ptr<PolicyDistribution> ActorCritic::PolicyOf(const SampleBatch& bat
   const ActionSpec& spec = env().action;
   if (spec.discrete())
     return std::make_unique<CategoricalDistribution>(spec.count, batch.action.data<std::int32_t>());
+  // Actions are stored as f32, also those of integers.
+  if (spec.integers) {
+    return std::make_unique<MultiCategoricalDistribution>(spec.low, spec.high,
+                                                          batch.action.data<float>());
+  }
   return std::make_unique<GaussianDistribution>(spec.low, spec.high, batch.action.data<float>());
 }
 

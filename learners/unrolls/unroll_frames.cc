@@ -101,7 +101,17 @@ Status CheckUnrolls(const SampleBatch& batch, const EnvSpec& env, const UnrollWi
     if (burn_in < 0 || burn_in > window.burn_in) {
       return InvalidArgument("unroll {}: burn-in {} is not in [0, {}]", i, burn_in, window.burn_in);
     }
-    if (!env.action.discrete()) continue;
+    if (!env.action.discrete()) {
+      // Integers select logits; other components are only compared with their distribution.
+      const std::size_t size = env.action.low.size();
+      const std::size_t first = i * std::size_t(steps) + std::size_t(window.burn_in);
+      if (!env.action.integers) continue;
+      TROOP_RETURN_IF_ERROR(
+          CheckComponents(env.action, batch.action.as<float>().subspan(first * size,
+                                                                       std::size_t(length) * size))
+              .WithContext(fmt::format("unroll {}", i)));
+      continue;
+    }
     // Actions of the burn-in are not used.
     const auto actions = batch.action.as<std::int32_t>().subspan(
         i * std::size_t(steps) + std::size_t(window.burn_in), std::size_t(length));

@@ -18,6 +18,7 @@ EnvSpecBody ToBody(const EnvSpec& spec) {
           .actions = spec.action.discrete() ? spec.action.count : 0,
           .low = spec.action.low,
           .high = spec.action.high,
+          .integers = spec.action.integers,
           .max_episode_steps = spec.max_episode_steps,
           .code = spec.code,
           .parts = std::move(parts)};
@@ -39,7 +40,8 @@ Result<EnvSpec> FromBody(const EnvSpecBody& body) {
   spec.action = {.kind = discrete ? ActionSpec::Kind::kDiscrete : ActionSpec::Kind::kContinuous,
                  .count = body.actions,
                  .low = body.low,
-                 .high = body.high};
+                 .high = body.high,
+                 .integers = body.integers};
   TROOP_RETURN_IF_ERROR(CheckEnvSpec(spec));
   return spec;
 }

@@ -26,12 +26,14 @@ struct EnvSpecBody {
   float observation_scale = 1;
   std::int64_t actions = 0;      // number of discrete actions; 0: continuous
   std::vector<float> low, high;  // bounds of continuous actions
+  bool integers = false;         // ActionSpec::integers
   std::int64_t max_episode_steps = 0;
   std::string code;  // EnvSpec::code
   std::vector<ObservationPartBody> parts;
   template <class A>
   void serialize(A& a) {
-    a(id, observation, observation_scale, actions, low, high, max_episode_steps, code, parts);
+    a(id, observation, observation_scale, actions, low, high, integers, max_episode_steps, code,
+      parts);
   }
 };
 EnvSpecBody ToBody(const EnvSpec& spec);

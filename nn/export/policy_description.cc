@@ -217,6 +217,12 @@ Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec&
                            setup.algorithm);
   const auto network = MakeNetwork(setup, env);
   if (!network.ok()) return network.status();
+  if (env.action.integers) {
+    return FailedPrecondition(
+        "the policy of {} can't be exported, because exported policies have no actions of several "
+        "discrete components; evaluate it with troop eval",
+        env.id);
+  }
   if (!env.parts.empty()) {
     return FailedPrecondition(
         "the policy of {} can't be exported, because exported policies take observations without "

@@ -20,8 +20,11 @@ struct ActorCriticPacked final : Packed {
 
 // Number of a policy's outputs before the value, without standard deviations.
 std::int64_t MeansOf(const ActionSpec& action) {
-  return action.discrete() ? action.count : std::int64_t(action.low.size());
+  if (action.discrete()) return action.count;
+  return action.integers ? action.choices() : std::int64_t(action.low.size());
 }
+// True for policies of logits.
+bool IsCategorical(const ActionSpec& action) { return action.discrete() || action.integers; }
 
 // Concatenates the outputs of one or two networks and the logarithms of the standard deviations.
 // The networks write into the workspace, from which the rows are put together.
@@ -249,14 +252,15 @@ std::unique_ptr<Module> LinearHead(std::int64_t features, std::int64_t outputs) 
 }  // namespace
 
 std::int64_t ActorCriticColumns(const ActionSpec& action) {
-  return (action.discrete() ? 1 : 2) * MeansOf(action) + 1;
+  return (IsCategorical(action) ? 1 : 2) * MeansOf(action) + 1;
 }
 
 // With discrete actions and a shared network there is nothing to concatenate.
 Result<std::unique_ptr<Module>> MakeActorCriticNetwork(const ModelSetup& setup,
                                                        const EnvSpec& env) {
   TROOP_RETURN_IF_ERROR(CheckObservation(setup, env));
-  if (env.action.discrete() && setup.network.initial_log_std != NetworkConfig().initial_log_std) {
+  if (IsCategorical(env.action) &&
+      setup.network.initial_log_std != NetworkConfig().initial_log_std) {
     return InvalidArgument(
         "network.initial_log_std: {} has discrete actions, whose policy has no standard "
         "deviation; omit it",
@@ -270,14 +274,14 @@ Result<std::unique_ptr<Module>> MakeActorCriticNetwork(const ModelSetup& setup,
       parts.policy,
       MakeTower(setup, env, {"network.layers", layers, 0, layers.size(), setup.library, true},
                 parts.means, shared ? MakeActorCriticHead : LinearHead));
-  if (shared && env.action.discrete()) return std::move(parts.policy);
+  if (shared && IsCategorical(env.action)) return std::move(parts.policy);
   if (!shared) {
     TROOP_ASSIGN_OR_RETURN(parts.value, MakeTower(setup, env,
                                                   {"network.critic_layers", value_layers, 0,
                                                    value_layers.size(), setup.library},
                                                   1, LinearHead));
   }
-  if (!env.action.discrete()) parts.initial_log_std = setup.network.initial_log_std;
+  if (!IsCategorical(env.action)) parts.initial_log_std = setup.network.initial_log_std;
   return std::unique_ptr<Module>(new ActorCriticNetwork(std::move(parts)));
 }
 

@@ -10,8 +10,9 @@
 namespace troop {
 
 // Columns of an actor-critic's output: those of its policy, then the value of the observation. The
-// policy's: a logit for each discrete action; for A continuous action dimensions A means, then the
-// logarithms of A standard deviations (kernels/loss/policy_distribution.h).
+// policy's: a logit for each discrete action, or for each value of each component of an action of
+// integers; for A continuous action dimensions A means, then the logarithms of A standard
+// deviations (kernels/loss/policy_distribution.h).
 std::int64_t ActorCriticColumns(const ActionSpec& action);
 
 // Creates the network of an actor-critic, [B, ...NetworkInput] → [B, ActorCriticColumns] f32.

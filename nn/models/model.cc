@@ -105,6 +105,14 @@ void FillSinusoids(const ParamSpec& spec, std::span<float> values) {
 Status CheckActions(const ModelSetup& setup, const EnvSpec& env) {
   const AlgorithmKind algorithm = setup.algorithm;
   using Kind = AlgorithmKind;
+  // Only the policies of actor-critics have a distribution per component.
+  if (env.action.integers && !IsActorCritic(algorithm) && algorithm != Kind::kOwn) {
+    return InvalidArgument(
+        "env.id: {} has actions of {} discrete components, which learner.algorithm = \"{}\" does "
+        "not support; set learner.algorithm = \"ppo\" or \"vtrace\", or choose another "
+        "environment",
+        env.id, env.action.low.size(), EnumName(algorithm));
+  }
   if (algorithm == Kind::kExternal || algorithm == Kind::kBehaviorCloning ||
       algorithm == Kind::kOwn || IsActorCritic(algorithm))
     return Status::Ok();

@@ -6,7 +6,8 @@
                      #                             "action_mask": False}]},  # parts may be missing
                      #  "observation_scale": 1.0, "max_episode_steps": 0,
                      #  "action": {"kind": "discrete", "count": n} |
-                     #            {"kind": "continuous", "low": [...], "high": [...]}}
+                     #            {"kind": "continuous", "low": [...], "high": [...]} |
+                     #            {"kind": "multi_discrete", "low": [...], "high": [...]}}
         def reset(self, seed: int, out: numpy.ndarray) -> None
         def step(self, action, out: numpy.ndarray) -> tuple[float, bool, bool]
         def render(self) -> numpy.ndarray | None   # [height, width, 3] u8

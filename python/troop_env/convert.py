@@ -6,8 +6,9 @@ one-hot per value, MultiBinary unchanged, Dict and Tuple as the concatenation of
 or Tuple with images, and any observation with an action mask, is such a vector too, and the spec
 lists its parts; it is of u8 if all of them are.
 
-Actions: Discrete; Box with finite bounds as floats; MultiDiscrete as one integer, whose last
-component varies fastest. The environment gets what action_space.sample() would return: an array or
+Actions: Discrete; Box with finite bounds as floats; MultiDiscrete and MultiBinary as one integer,
+whose last component varies fastest, or with more than 4096 combinations as one integer per
+component. The environment gets what action_space.sample() would return: an array or
 a NumPy scalar of the space's type, within its bounds.
 """
 
@@ -16,7 +17,7 @@ import sys
 
 import numpy
 
-ACTIONS_MAX = 4096  # combinations of a MultiDiscrete
+ACTIONS_MAX = 4096  # combinations of a MultiDiscrete that become one discrete action
 
 
 class Refused(Exception):
@@ -148,10 +149,16 @@ class ActionMask:
     NAME = "action_mask"
 
     def __init__(self, action_space, in_observation):
-        if kind(action_space) not in ("Discrete", "MultiDiscrete"):
+        if kind(action_space) not in ("Discrete", "MultiDiscrete", "MultiBinary"):
             raise Refused(
                 f"env.action_mask needs discrete actions, but its action space is {action_space!r}")
-        self.size = Actions(action_space).spec()["count"]
+        actions = Actions(action_space).spec()
+        if "count" not in actions:
+            raise Refused(
+                f"env.action_mask needs at most {ACTIONS_MAX} combinations of actions, but its "
+                f"action space is {action_space!r}"
+            )
+        self.size = actions["count"]
         self._in_observation = in_observation
 
     def spec(self):
@@ -285,13 +292,14 @@ class Actions:
         known = kind(space)
         if known == "Discrete":
             self._number(space)
-        elif known == "MultiDiscrete":
+        elif known in ("MultiDiscrete", "MultiBinary"):
             self._count(space)
         elif known == "Box":
             self._bound(space)
         else:
             raise Refused(
-                f"its action space is {space!r}, must be Discrete, MultiDiscrete or Box"
+                f"its action space is {space!r}, must be Discrete, MultiDiscrete, MultiBinary or "
+                "Box"
             )
 
     def _number(self, space):
@@ -304,15 +312,16 @@ class Actions:
             self.decode = [scalar(action + start) for action in range(count)].__getitem__
 
     def _count(self, space):
-        counts = numpy.asarray(space.nvec)
+        counts = numpy.asarray(getattr(space, "nvec", numpy.full(space.shape, 2)))
         total = math.prod(int(n) for n in counts.reshape(-1))
-        if total > ACTIONS_MAX:
-            raise Refused(
-                f"its action space {space!r} has {total} combinations; at most {ACTIONS_MAX} "
-                "fit into one discrete action"
-            )
         start = numpy.broadcast_to(getattr(space, "start", 0), counts.shape)
         dtype = numpy.dtype(getattr(space, "dtype", None) or numpy.int64)
+        if total > ACTIONS_MAX:
+            highest = (counts.reshape(-1) - 1).tolist()
+            self._spec = {
+                "kind": "multi_discrete", "low": [0] * len(highest), "high": highest}
+            self.decode = lambda action: (action.reshape(counts.shape) + start).astype(dtype)
+            return
         table = [
             numpy.add(
                 numpy.reshape(numpy.unravel_index(i, counts.reshape(-1)), counts.shape), start

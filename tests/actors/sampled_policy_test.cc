@@ -168,5 +168,37 @@ TEST(SampledPolicyTest, LastActionIsNotChosenIfMasked) {
   for (const std::int32_t a : Sample(row, Keys(100000, 0, 1))) ASSERT_LT(a, 2);
 }
 
+// Two components, of two and of three values.
+TEST(SampledPolicyTest, ComponentsFollowTheirSoftmaxAndExploration) {
+  const ActionSpec spec{
+      .kind = ActionSpec::Kind::kContinuous, .low = {0, -1}, .high = {1, 1}, .integers = true};
+  const std::vector<float> row{0, std::log(3.0F), 0, std::log(2.0F), std::log(4.0F), 9};
+  const double probability[2][3] = {{0.25, 0.75, 0}, {1.0 / 7, 2.0 / 7, 4.0 / 7}};
+  const std::size_t n = 40000;
+  for (const double epsilon : {0.0, 0.3, 1.0}) {
+    const std::vector<ExploreKey> keys = Keys(n, epsilon, 1);
+    std::vector<float> actions(2 * n);
+    SampleActions(5, keys, Repeated(row, n), spec, actions);
+    double shares[2][3] = {};
+    for (std::size_t i = 0; i < n; ++i)
+      shares[int(actions[2 * i])][int(actions[2 * i + 1]) + 1] += 1 / double(n);
+    for (const int a : {0, 1}) {
+      for (const int b : {0, 1, 2}) {
+        const double wanted = epsilon / 6 + (1 - epsilon) * probability[0][a] * probability[1][b];
+        EXPECT_NEAR(shares[a][b], wanted, 5 * std::sqrt(wanted * (1 - wanted) / double(n)));
+        const std::vector<float> action{float(a), float(b) - 1};
+        EXPECT_NEAR(LogProbability(keys[0], row, spec, action), std::log(wanted), 1e-6);
+      }
+    }
+  }
+  // The mode, and no action outside of the bounds for outputs that are not finite.
+  std::vector<float> mode(2), broken(2);
+  SampleActions(5, Keys(1, 0, 0), Repeated(row, 1), spec, mode);
+  EXPECT_EQ(mode, (std::vector<float>{1, 1}));
+  const std::vector<float> nan(6, std::nanf(""));
+  SampleActions(5, Keys(1, 0, 1), Repeated(nan, 1), spec, broken);
+  EXPECT_TRUE(CheckComponents(spec, broken).ok());
+}
+
 }  // namespace
 }  // namespace troop

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <limits>
@@ -175,6 +176,34 @@ class Corner {
   double x_ = 0, y_ = 0;
 };
 
+// Three dials, to be set to the values of the observation. The reward is 1 less the mean distance.
+class Dials {
+ public:
+  static constexpr const char* kId = "Dials-v0";
+  Spec spec() const { return Spec().Observe({3}).MultiDiscrete({5, 7, 200}).Limit(10); }
+  void Reset(std::uint64_t seed, Span<float> observation) {
+    random_ = Random(seed);
+    Choose(observation);
+  }
+  StepResult Step(Span<const float> action, Span<float> observation) {
+    float reward = 1;
+    for (std::size_t k = 0; k < 3; ++k) {
+      if (action[k] != std::floor(action[k])) throw std::invalid_argument("not an integer");
+      reward -= std::abs(action[k] / kLast[k] - wanted_[k]) / 3;
+    }
+    Choose(observation);
+    return {reward};
+  }
+
+ private:
+  static constexpr float kLast[] = {4, 6, 199};
+  void Choose(Span<float> observation) {
+    for (std::size_t k = 0; k < 3; ++k) observation[k] = wanted_[k] = float(random_.Uniform());
+  }
+  float wanted_[3] = {};
+  Random random_;
+};
+
 }  // namespace
 
-TROOP_ENVIRONMENT(Walk, Grey, Corner)
+TROOP_ENVIRONMENT(Walk, Grey, Corner, Dials)

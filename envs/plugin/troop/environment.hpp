@@ -124,6 +124,15 @@ class Spec {
     high_ = std::move(high);
     return *this;
   }
+  // Actions with several discrete components, of which number i has the values 0, …, counts[i] - 1.
+  // Step gets them as a Span<const float>.
+  Spec& MultiDiscrete(const std::vector<std::int64_t>& counts) {
+    low_.assign(counts.size(), 0);
+    high_.clear();
+    for (const std::int64_t count : counts) high_.push_back(float(count - 1));
+    integers_ = true;
+    return *this;
+  }
   // Step limit after which the host truncates an episode.
   Spec& Limit(std::int64_t steps) {
     limit_ = steps;
@@ -144,6 +153,7 @@ class Spec {
   std::vector<float> low_, high_;
   std::int64_t count_ = 0, limit_ = 0;
   double scale_ = 1;
+  bool integers_ = false;
 };
 
 // The table [env.options] of the config. Reading a name makes it known; an option that was never
@@ -317,7 +327,9 @@ class Bridge final : public Handle {
     said->observation_rank = std::int32_t(spec_.shape_.size());
     std::copy(spec_.shape_.begin(), spec_.shape_.end(), said->observation_shape);
     said->observation_scale = spec_.scale_;
-    said->action_kind = Signature::kContinuous ? TROOP_ENV_CONTINUOUS : TROOP_ENV_DISCRETE;
+    said->action_kind = !Signature::kContinuous ? TROOP_ENV_DISCRETE
+                        : spec_.integers_       ? TROOP_ENV_MULTI_DISCRETE
+                                                : TROOP_ENV_CONTINUOUS;
     said->action_count = spec_.count_;
     said->action_size = std::int32_t(spec_.low_.size());
     said->action_low = spec_.low_.data();

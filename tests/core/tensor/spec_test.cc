@@ -64,6 +64,40 @@ TEST(EnvSpecTest, RejectsInvalidSpecsNamingLimit) {
   }
 }
 
+// Actions of several discrete components.
+EnvSpec Dials() {
+  EnvSpec spec = Continuous({0, -1}, {3, 1});
+  spec.action.integers = true;
+  return spec;
+}
+
+TEST(EnvSpecTest, BoundsOfIntegersAreIntegers) {
+  EXPECT_TRUE(CheckEnvSpec(Dials()).ok());
+  EXPECT_EQ(Dials().action.choices(), 7);
+  EXPECT_EQ(DescribeActions(Dials().action), "actions f32[2] from [0, -1] to [3, 1] in integers");
+  EXPECT_EQ(DescribeActions(Discrete().action), "2 actions");
+  const auto says = [](float low, float high) {
+    EnvSpec spec = Dials();
+    spec.action.low[1] = low, spec.action.high[1] = high;
+    return CheckEnvSpec(spec).message();
+  };
+  EXPECT_THAT(says(0.5F, 1), HasSubstr("action[1] is bounded by 0.5; give an integer"));
+  EXPECT_THAT(says(0, 3e7F), HasSubstr("an integer of at most 16777216"));
+  EXPECT_THAT(says(0, 2e6F), HasSubstr("2000005 values together; 1 to 1048576"));
+}
+
+TEST(EnvSpecTest, ComponentsAreCheckedAgainstBounds) {
+  const ActionSpec spec = Dials().action;
+  const auto says = [&](std::vector<float> actions) {
+    return CheckComponents(spec, actions).message();
+  };
+  EXPECT_EQ(says({0, -1, 3, 1}), "");
+  EXPECT_THAT(says({0, -1, 4, 1}), HasSubstr("action[0] is 4, must be within [0, 3]"));
+  EXPECT_THAT(says({0, 0.5F}), HasSubstr("action[1] is 0.5, must be an integer"));
+  EXPECT_THAT(says({std::nanf(""), 0}), HasSubstr("action[0] is nan"));
+  EXPECT_TRUE(CheckComponents(Continuous({0}, {1}).action, std::vector<float>{0.5F}).ok());
+}
+
 // An image, an action mask and numbers.
 EnvSpec Structured() {
   EnvSpec spec = Discrete();

@@ -454,9 +454,22 @@ TEST(CppPluginTest, PassesBytesScaleAndContinuousActionsToHost) {
   EXPECT_FALSE(step.terminated);
 }
 
+// The program and a worker process agree on actions of several discrete components.
+TEST(CppPluginTest, SeveralDiscreteComponentsReachHost) {
+  setenv("TROOP_PROGRAM", TROOP_ENV_WORKER, 1);
+  for (const Isolation isolation : {Isolation::kNone, Isolation::kProcess}) {
+    EnvOptions options = Walk("");
+    options.isolation = isolation;
+    const auto spec = FindEnvSpec("Dials-v0", options);
+    ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+    EXPECT_EQ(DescribeActions(spec->action),
+              "actions f32[3] from [0, 0, 0] to [4, 6, 199] in integers");
+  }
+}
+
 TEST(CppPluginTest, ListsIdsOfLibrary) {
   EXPECT_THAT(*PluginEnvironmentIds(Plugin("walk")),
-              testing::ElementsAre("Walk-v0", "Grey-v0", "Corner-v0"));
+              testing::ElementsAre("Walk-v0", "Grey-v0", "Corner-v0", "Dials-v0"));
 }
 
 // The promise of docs/guide/environments.md.

@@ -102,6 +102,37 @@ TEST(PolicyDistributionTest, GradientsMatchDifferences) {
   const std::vector<float> action{9, 9, 9, 1.5F, 0, 1};  // inside, and both bounds
   GaussianDistribution gaussian(low, high, action.data());
   ExpectGradientOfDifferences(&gaussian, {0.3F, -0.4F, 0.9F, -0.5F, 0.1F, -0.7F});
+  const std::vector<float> lowest{0, -1}, highest{1, 1}, integers{9, 9, 1, -1};
+  MultiCategoricalDistribution several(lowest, highest, integers.data());
+  ExpectGradientOfDifferences(&several, {0.3F, -1, 0.7F, 2, -0.5F});
+}
+
+// The probability of an action is the product of softmax probabilities, and all add up to 1.
+TEST(MultiCategoricalDistributionTest, EqualsProductOfSoftmax) {
+  const std::vector<float> low{0, -1, 4}, high{1, 1, 4};  // 2, 3 and 1 values
+  const std::vector<float> out{0.3F, -1, 0.7F, 2, -0.5F, 8};
+  const auto softmax = [&](std::size_t first, std::size_t count, std::size_t chosen) {
+    double sum = 0;
+    for (std::size_t k = first; k < first + count; ++k) sum += std::exp(double(out[k]));
+    return std::exp(double(out[first + chosen])) / sum;
+  };
+  double total = 0, entropy = 0;
+  std::vector<float> dout(out.size());
+  double reported = 0;
+  for (std::size_t a = 0; a < 2; ++a) {
+    for (std::size_t b = 0; b < 3; ++b) {
+      const std::vector<float> action{float(a), float(b) - 1, 4};
+      MultiCategoricalDistribution policy(low, high, action.data());
+      EXPECT_EQ(policy.columns(), 6);
+      const double want = softmax(0, 2, a) * softmax(2, 3, b);
+      EXPECT_NEAR(policy.LogProbability(out.data(), 0), std::log(want), 1e-12);
+      total += std::exp(policy.LogProbability(out.data(), 0));
+      entropy -= want * std::log(want);
+      reported = policy.Backward(out.data(), 0, {}, dout.data());
+    }
+  }
+  EXPECT_NEAR(total, 1, 1e-12);
+  EXPECT_NEAR(reported, entropy, 1e-12);
 }
 
 TEST(PolicyDistributionTest, EntropiesAreThoseOfTheDefinitions) {

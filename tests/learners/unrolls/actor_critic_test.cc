@@ -61,6 +61,26 @@ SampleBatch BoxBatch(std::int64_t unrolls, std::uint64_t seed, std::int64_t colu
   return b;
 }
 
+// An environment whose actions have three discrete components, and a batch of such actions.
+EnvSpec DialsEnv() {
+  EnvSpec env = Env();
+  env.action = {.kind = ActionSpec::Kind::kContinuous,
+                .low = {0, -1, 3},
+                .high = {3, 1, 3},
+                .integers = true};
+  return env;
+}
+SampleBatch DialsBatch(std::int64_t unrolls, std::uint64_t seed, std::int64_t columns = 0) {
+  SampleBatch b = StochasticBatch(unrolls, seed, columns);
+  Rng rng({seed + 3000, Purpose::kTest});
+  const ActionSpec action = DialsEnv().action;
+  b.action = Tensor(DType::kF32, {unrolls, kUnrollSteps, 3});
+  const std::span<float> all = b.action.as<float>();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = action.low[i % 3] + float(rng.Below(std::uint32_t(action.choices(i % 3))));
+  return b;
+}
+
 LossReport UpdateOnce(Algorithm* algorithm, const SampleBatch& batch) {
   std::vector<float> priority(std::size_t(batch.size()));
   const auto report = algorithm->Update(batch, 0, priority);
@@ -125,11 +145,17 @@ void ExpectGradientOfDifferences(TrainingConfig config, const EnvSpec& env = Env
   const auto made = std::move(MakeAlgorithm(config, env)).value();
   const std::int64_t columns = StateColumns(config.network.layers);
   const bool discrete = env.action.discrete();
-  const SampleBatch b = discrete ? StochasticBatch(5, 3, columns) : BoxBatch(5, 3, columns);
+  const bool integers = env.action.integers;
+  const SampleBatch b = discrete   ? StochasticBatch(5, 3, columns)
+                        : integers ? DialsBatch(5, 3, columns)
+                                   : BoxBatch(5, 3, columns);
   const LossOutside outside(config, env, b);
   std::unique_ptr<PolicyDistribution> policy;
   if (discrete) {
     policy = std::make_unique<CategoricalDistribution>(kActions, b.action.data<std::int32_t>());
+  } else if (integers) {
+    policy = std::make_unique<MultiCategoricalDistribution>(env.action.low, env.action.high,
+                                                            b.action.data<float>());
   } else {
     policy = std::make_unique<GaussianDistribution>(env.action.low, env.action.high,
                                                     b.action.data<float>());
@@ -210,6 +236,34 @@ TEST(ActorCriticTest, GradientOfContinuousAndSeparateNetworksMatchesDifferences)
                              {.type = LayerType::kGru, .units = 4}};
     ExpectGradientOfDifferences(config, BoxEnv());
   }
+}
+
+// Several discrete components, with and without a separate network of the value.
+TEST(ActorCriticTest, GradientOfSeveralComponentsMatchesDifferences) {
+  for (const AlgorithmKind algorithm : {AlgorithmKind::kVtrace, AlgorithmKind::kPpo}) {
+    TrainingConfig config = ActorCriticConfig(algorithm);
+    ExpectGradientOfDifferences(config, DialsEnv());
+    config.network.critic_layers = {{.type = LayerType::kLinear, .units = 7}};
+    ExpectGradientOfDifferences(config, DialsEnv());
+  }
+}
+
+// A value out of its range would read the logits of another component.
+TEST(ActorCriticTest, RejectsComponentsOutsideTheirRange) {
+  const auto made =
+      std::move(MakeAlgorithm(ActorCriticConfig(AlgorithmKind::kPpo), DialsEnv())).value();
+  std::vector<float> priority(5);
+  SampleBatch b = DialsBatch(5, 3);
+  b.length[2] = kUnrollSteps;
+  const std::size_t last = 3 * 3 * kUnrollSteps - 3;  // the first component of unroll 2's last step
+  const float kept = b.action.as<float>()[last];
+  for (const float wrong : {4.0F, -1.0F, 1.5F, std::nanf("")}) {
+    b.action.as<float>()[last] = wrong;
+    EXPECT_THAT(made->ComputeGradient(b, priority).status().message(),
+                testing::HasSubstr("unroll 2: action[0] is "));
+  }
+  b.action.as<float>()[last] = kept;
+  EXPECT_TRUE(made->ComputeGradient(b, priority).ok());
 }
 
 // Rewards are highest at the upper bound of one dimension and inside the other one. Actions are

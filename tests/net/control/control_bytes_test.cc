@@ -29,10 +29,10 @@ BodyDigest DigestOf(const Body& body) {
 TEST(ControlBytesTest, RegistrationKeepsItsLayout) {
   EXPECT_EQ(DigestOf(RegisterRequest{Role::kActor, 3, "1.2.3", 4242, "host", "10.0.0.1"}),
             BodyDigest(42, 1179701430u));
-  const EnvSpecBody env{"CartPole-v1", "f32[4]", 0.5f, 2, {-1.5f}, {2.5f}, 500, "code"};
-  EXPECT_EQ(DigestOf(env), BodyDigest(73, 2102045034u));
+  const EnvSpecBody env{"CartPole-v1", "f32[4]", 0.5f, 2, {-1.5f}, {2.5f}, true, 500, "code"};
+  EXPECT_EQ(DigestOf(env), BodyDigest(74, 2220554652u));
   EXPECT_EQ(DigestOf(RegisterReply{9, 3, "config", "tcp://h:1", "c/1", env, "secret", "data"}),
-            BodyDigest(133, 877790698u));
+            BodyDigest(134, 611068230u));
 }
 
 // Every member of a specification survives the message.
@@ -49,6 +49,10 @@ TEST(ControlBytesTest, EnvSpecArrivesUnchanged) {
   const Result<EnvSpec> same = FromBody(body);
   ASSERT_TRUE(same.ok()) << same.status().message();
   EXPECT_EQ(*same, spec);
+  EnvSpec dials{.id = "Dials", .observation = {DType::kF32, {3}}};
+  dials.action = {
+      .kind = ActionSpec::Kind::kContinuous, .low = {0, 0}, .high = {3, 4}, .integers = true};
+  EXPECT_EQ(*FromBody(ToBody(dials)), dials);
   body.parts[0].shape = "u8[2, 2, 4]";
   EXPECT_EQ(FromBody(body).status().code(), Code::kInvalidArgument);
   body.parts[0].shape = "u8[1099511627776, 1099511627776]";
