@@ -57,21 +57,32 @@ void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
 void VisitKeys(LayerConfig& layer, ConfigVisitor& v) {
   v.Visit(
       {.name = "type",
-       .doc = "Type of the layer; conv2d layers precede linear ones. layer_norm normalizes the "
-              "last axis of its input (Ba et al. 2016): give the layer before it activation = "
-              "\"none\". lstm (Hochreiter & Schmidhuber 1997) and gru (Cho et al. 2014) remember "
-              "earlier steps of the episode, in the networks of r2d2, pqn, vtrace and ppo; they "
-              "have no "
-              "activation. Other names are layers of an extension (learner.library)."},
+       .doc =
+           "Type of the layer; conv2d, max_pool and residual layers, which take images, precede "
+           "linear ones. residual adds two convolutions of its input to the input, as in "
+           "IMPALA's deep network (Espeholt et al. 2018): give it activation = \"none\" unless a "
+           "layer of another type follows. layer_norm normalizes the "
+           "last axis of its input (Ba et al. 2016): give the layer before it activation = "
+           "\"none\". lstm (Hochreiter & Schmidhuber 1997) and gru (Cho et al. 2014) remember "
+           "earlier steps of the episode, in the networks of r2d2, pqn, vtrace and ppo; they "
+           "have no "
+           "activation. Other names are layers of an extension (learner.library)."},
       layer.type, layer.own_type);
   v.Visit({"units", "linear, lstm, gru, and own layers that have units: number of outputs.",
            Between(1, 1 << 20)},
           layer.units);
   v.Visit({"filters", "conv2d: number of output channels.", Between(1, 65536)}, layer.filters);
-  v.Visit({"kernel", "conv2d: height and width of the filters in pixels.", Between(1, 1024)},
+  v.Visit({"kernel",
+           "conv2d, max_pool, residual: height and width of the filters or windows in pixels.",
+           Between(1, 1024)},
           layer.kernel);
-  v.Visit({"stride", "conv2d: distance between outputs in pixels.", Between(1, 1024)},
+  v.Visit({"stride", "conv2d, max_pool: distance between outputs in pixels.", Between(1, 1024)},
           layer.stride);
+  v.Visit({"padding",
+           "conv2d, max_pool: pixels added on each side of the image. They are 0 for conv2d, and "
+           "never the maximum for max_pool.",
+           Between(1, 512)},
+          layer.padding);
   v.Visit({.name = "activation", .doc = "Activation function after the layer."}, layer.activation);
   v.Visit({"options", "Options of an own layer, passed unchanged to its factory."}, layer.options);
 }

@@ -22,10 +22,13 @@ enum class LayerType : std::uint8_t {
   kLayerNorm,
   kLstm,
   kGru,
+  kMaxPool,
+  kResidual,
   kOwn,  // a layer that an extension registers under another name
 };
 constexpr auto EnumNames(LayerType) {
-  return std::to_array<std::string_view>({"linear", "conv2d", "layer_norm", "lstm", "gru", "own"});
+  return std::to_array<std::string_view>(
+      {"linear", "conv2d", "layer_norm", "lstm", "gru", "max_pool", "residual", "own"});
 }
 
 // Precision of the arithmetic in large layers.
@@ -40,12 +43,18 @@ struct LayerConfig {
   std::string own_type;      // name of a layer of type kOwn
   std::int64_t units = 0;    // linear, lstm, gru
   std::int64_t filters = 0;  // conv2d
-  std::int64_t kernel = 0;
-  std::int64_t stride = 1;
+  std::int64_t kernel = 0;   // conv2d, max_pool, residual
+  std::int64_t stride = 1;   // conv2d, max_pool
+  std::int64_t padding = 0;  // conv2d, max_pool
   Activation activation = Activation::kRelu;
   std::vector<EnvOption> options;  // own layers
   bool operator==(const LayerConfig&) const = default;
 };
+
+// True for layers that take images [height, width, channels] alone.
+inline bool IsImageLayer(LayerType type) {
+  return type == LayerType::kConv2d || type == LayerType::kMaxPool || type == LayerType::kResidual;
+}
 
 inline bool IsRecurrent(LayerType type) {
   return type == LayerType::kLstm || type == LayerType::kGru;

@@ -87,14 +87,34 @@ void CheckLayer(const LayerConfig& layer, const std::string& key, bool after_lin
   const LayerConfig plain;
   out->If(layer.type != LayerType::kOwn && !layer.options.empty(), {key},
           "only own layers have options; remove them");
+  out->If(
+      layer.padding != 0 && layer.type != LayerType::kConv2d && layer.type != LayerType::kMaxPool,
+      {key}, "only conv2d and max_pool layers have padding; remove it");
+  // Common to all layers that take images.
+  if (IsImageLayer(layer.type)) {
+    const std::string_view type = EnumName(layer.type);
+    out->If(layer.kernel == 0, {key}, "a {} layer needs a kernel; add kernel = 3", type);
+    out->If(after_linear, {key},
+            "a {} layer can't follow a linear or recurrent layer, whose output is not an image; "
+            "move it before them",
+            type);
+  }
   if (layer.type == LayerType::kConv2d) {
     out->If(layer.filters == 0, {key}, "a conv2d layer needs filters; add filters = 32");
-    out->If(layer.kernel == 0, {key}, "a conv2d layer needs a kernel; add kernel = 3");
     out->If(layer.units != 0, {key}, "a conv2d layer has no units; use filters");
-    out->If(
-        after_linear, {key},
-        "a conv2d layer can't follow a linear or recurrent layer, whose output is not an image; "
-        "move it before them");
+  } else if (layer.type == LayerType::kMaxPool) {
+    out->If(layer.units != 0 || layer.filters != 0, {key},
+            "a max_pool layer keeps the channels; remove units and filters");
+    out->If(layer.activation != plain.activation && layer.activation != Activation::kNone, {key},
+            "a max_pool layer has no activation; remove activation");
+    out->If(2 * layer.padding > layer.kernel, {key},
+            "padding = {} is more than half of kernel = {}; use a smaller one", layer.padding,
+            layer.kernel);
+  } else if (layer.type == LayerType::kResidual) {
+    out->If(layer.units != 0 || layer.filters != 0 || layer.stride != plain.stride, {key},
+            "a residual layer keeps the shape; remove units, filters and stride");
+    out->If(layer.kernel % 2 == 0 && layer.kernel != 0, {key},
+            "a residual layer needs an odd kernel, not {}", layer.kernel);
   } else if (layer.type == LayerType::kLayerNorm) {
     out->If(layer.units != 0 || layer.filters != plain.filters || layer.kernel != plain.kernel ||
                 layer.stride != plain.stride,

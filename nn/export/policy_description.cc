@@ -93,7 +93,7 @@ Status CheckPart(const OwnLayer& own, const OwnLayer::Part& part, const Shape& i
     weight = {good ? in[in.rank() - 1] : 0};
   }
   if (layer.type == LayerType::kConv2d && in.rank() == 3) {
-    good = layer.filters > 0 && layer.stride > 0 && layer.kernel > 0 &&
+    good = layer.filters > 0 && layer.stride > 0 && layer.kernel > 0 && layer.padding == 0 &&
            layer.kernel <= std::min(in[0], in[1]);
     weight = {layer.filters, layer.kernel, layer.kernel, in[2]};
   }
@@ -145,6 +145,14 @@ Status AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerCha
       return FailedPrecondition(
           "network.layers[{}]: a policy with a recurrent layer can't be exported, because exported "
           "policies have no recurrent state; evaluate it with troop eval",
+          i);
+    }
+    // The programs that compute exported policies do not have these layers.
+    if (layers[i].padding > 0 || layers[i].type == LayerType::kMaxPool ||
+        layers[i].type == LayerType::kResidual) {
+      return FailedPrecondition(
+          "network.layers[{}]: a policy with padding, max_pool or residual layers can't be "
+          "exported; evaluate it with troop eval",
           i);
     }
     if (layers[i].type != LayerType::kOwn) {

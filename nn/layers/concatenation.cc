@@ -176,7 +176,8 @@ class Concatenation final : public Module {
     std::span<Byte> OfAll(std::span<Byte> rows, std::size_t row) const {
       return rows.subspan(row * all + at, width);
     }
-    std::size_t width, all, at;  // bytes
+    // Bytes of the part's columns, of a row, and before the part's columns.
+    std::size_t width, all, at;
   };
 
   const std::vector<SequentialPart> parts_;

@@ -31,6 +31,42 @@ struct Conv2dOptions {
 };
 std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& options);
 
+// Zeros around an image: [B, h, w, c] → [B, h + 2 padding, w + 2 padding, c].
+struct ImagePadding {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  std::int64_t padding = 0;
+  Shape out() const { return {height + 2 * padding, width + 2 * padding, channels}; }
+};
+std::unique_ptr<Module> MakePadding(const ImagePadding& padding);
+
+// Maximum over windows: [B, h, w, c] → [B, h', w', c], h' = (h + 2 padding - kernel) / stride + 1.
+// Equal to PyTorch's nn.MaxPool2d: padding never wins. REQUIRES: 2 padding <= kernel <= h + 2
+// padding, w + 2 padding.
+struct MaxPoolOptions {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  std::int64_t kernel = 1;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  Shape out() const;  // without the batch
+};
+std::unique_ptr<Module> MakeMaxPool(const MaxPoolOptions& options);
+
+// Residual block of IMPALA's deep network (Espeholt et al. 2018, figure 3): y = activation(x +
+// conv1(relu(conv0(relu(x))))), with convolutions that keep the shape [B, h, w, c]. Parameters:
+// conv0.weight [c, kernel, kernel, c], conv0.bias [c], then those of conv1. REQUIRES: odd kernel.
+struct ResidualOptions {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  std::int64_t kernel = 3;
+  Activation activation = Activation::kNone;
+};
+std::unique_ptr<Module> MakeResidual(const ResidualOptions& options);
+
 // Layer normalization (Ba et al. 2016, arXiv:1607.06450) over the last axis: [B, …, n] → [B, …, n],
 // y = activation(weight (x - mean) / sqrt(variance + kLayerNormEpsilon) + bias). After a
 // convolution that axis is the channels of a pixel. Parameters: weight [n], bias [n]. REQUIRES: n

@@ -1,8 +1,8 @@
 // Implements the layer that selects one part of structured observations.
 #include <algorithm>
 
-#include "kernels/elementwise/cast.h"
 #include "nn/arena.h"
+#include "nn/layers/element.h"
 #include "nn/layers/layers.h"
 
 namespace troop {
@@ -31,19 +31,11 @@ class ObservationPartLayer final : public Module {
   // Input and output have the precision of the network.
   void Forward(const StepContext&, std::span<const ConstTensor> in, std::span<const Tensor> out,
                Cache) const override {
-    if (in[0].dtype() == DType::kF32 && out[0].dtype() == DType::kF32) {
-      Select(
-          in[0].as<float>().data(), out[0].as<float>(), [](float x) { return x; },
-          [](float x) { return x; });
-    } else {
-      TROOP_CHECK(in[0].dtype() == DType::kBF16 && out[0].dtype() == DType::kBF16,
-                  "observation part: {} -> {}", DTypeName(in[0].dtype()),
-                  DTypeName(out[0].dtype()));
-      Select(
-          reinterpret_cast<const BF16*>(in[0].bytes().data()),
-          std::span(reinterpret_cast<BF16*>(out[0].bytes().data()), std::size_t(out[0].elements())),
-          [](BF16 x) { return ToF32(x); }, [](float x) { return ToBF16(x); });
-    }
+    TROOP_CHECK(in[0].dtype() == out[0].dtype(), "observation part: {} -> {}",
+                DTypeName(in[0].dtype()), DTypeName(out[0].dtype()));
+    // Parts are selected in the precision of the network.
+    WithElement(in[0].dtype(),
+                [&]<class T>(T*) { Select(ElementsOf<T>(in[0]).data(), ElementsOf<T>(out[0])); });
   }
 
   void Backward(const StepContext&, std::span<const ConstTensor>, std::span<const ConstTensor>,
@@ -52,9 +44,8 @@ class ObservationPartLayer final : public Module {
   }
 
  private:
-  // `load` and `store` convert between the element type and f32.
-  template <class T, class Load, class Store>
-  void Select(const T* in, std::span<T> out, Load load, Store store) const {
+  template <class T>
+  void Select(const T* in, std::span<T> out) const {
     const std::int64_t size = options_.shape.elements();
     const bool image = options_.shape.rank() == 3;
     // A pixel's channels stay together; a vector counts as one pixel.
@@ -65,7 +56,8 @@ class ObservationPartLayer final : public Module {
         const T* from = in + options_.first;
         for (std::int64_t pixel = 0; pixel < size; pixel += channels) {
           T* const to = &out[std::size_t(at + pixel * options_.stack + s * channels)];
-          for (std::int64_t c = 0; c < channels; ++c) to[c] = store(options_.scale * load(*from++));
+          for (std::int64_t c = 0; c < channels; ++c)
+            to[c] = StoreElement<T>(options_.scale * LoadElement(*from++));
         }
       }
     }

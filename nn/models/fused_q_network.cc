@@ -148,6 +148,8 @@ bool IsSupported(const FusedNetworkSpec& spec) {
     const LayerConfig& layer = spec.layers[i];
     // Other types have their own modules.
     if (layer.type != LayerType::kLinear && layer.type != LayerType::kConv2d) return false;
+    // Its convolution reads the observation in place, which has no zeros around it.
+    if (layer.padding > 0) return false;
     if (layer.type == LayerType::kConv2d) {
       if (i != 0 || !IsSmallConv(spec, layer)) return false;
     } else if (layer.units < 1 || ++linears > std::size_t(FusedNet::kTrunkMax)) {

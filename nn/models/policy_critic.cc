@@ -201,7 +201,7 @@ Result<std::unique_ptr<Module>> MakeCriticOf(const ModelSetup& setup, const EnvS
   const std::vector<LayerConfig> layers = own ? setup.network.critic_layers : LayersOf(setup);
   const char* const key = own ? "network.critic_layers" : "network.layers";
   const auto takes_action = [](const LayerConfig& layer) {
-    return layer.type != LayerType::kConv2d && layer.type != LayerType::kLayerNorm;
+    return !IsImageLayer(layer.type) && layer.type != LayerType::kLayerNorm;
   };
   const auto joint = std::size_t(std::ranges::find_if(layers, takes_action) - layers.begin());
   TROOP_ASSIGN_OR_RETURN(

@@ -43,8 +43,13 @@ Status CheckSupported(const ModelSetup& setup, const EnvSpec& env) {
   for (const LayerConfig& layer : setup.network.layers) {
     if (layer.type == LayerType::kOwn)
       return only_cpu(fmt::format("the own layer \"{}\" of network.layers", layer.own_type));
-    if (layer.type == LayerType::kLayerNorm)
-      return only_cpu("type = \"layer_norm\" in network.layers");
+    for (const LayerType type :
+         {LayerType::kLayerNorm, LayerType::kMaxPool, LayerType::kResidual}) {
+      if (layer.type == type)
+        return only_cpu(fmt::format("type = \"{}\" in network.layers", EnumName(type)));
+    }
+    // Convolutions on the GPU have no padding.
+    if (layer.padding > 0) return only_cpu("padding in network.layers");
   }
   if (env.observation.dtype != DType::kU8 && env.observation.dtype != DType::kF32)
     return only_cpu("observations of " + std::string(DTypeName(env.observation.dtype)));

@@ -33,6 +33,33 @@ Result<std::unique_ptr<Module>> MakeConv2dLayer(const LayerConfig& layer, const 
   return MakeConv2d(o);
 }
 
+// Creates a layer that needs an image besides conv2d, and updates the shape.
+Result<std::unique_ptr<Module>> MakeImageLayer(const LayerConfig& layer, const std::string& name,
+                                               Shape* shape) {
+  const std::string_view type = EnumName(layer.type);
+  if (shape->rank() != 3)
+    return InvalidArgument("{}: {} needs [height, width, channels], but gets {}", name, type,
+                           shape->ToString());
+  const std::int64_t height = (*shape)[0], width = (*shape)[1], channels = (*shape)[2];
+  if (layer.type == LayerType::kResidual) {
+    if (layer.kernel < 1 || layer.kernel % 2 == 0)
+      return InvalidArgument("{}: residual needs an odd kernel, not {}", name, layer.kernel);
+    return MakeResidual({height, width, channels, layer.kernel, layer.activation});
+  }
+  // Only max_pool remains, which keeps the channels.
+  const MaxPoolOptions pool{height, width, channels, layer.kernel, layer.stride, layer.padding};
+  if (pool.kernel < 1 || pool.stride < 1 || pool.padding < 0 || 2 * pool.padding > pool.kernel)
+    return InvalidArgument(
+        "{}: max_pool needs kernel and stride > 0 and a padding of at most half the kernel, not "
+        "{}, {} and {}",
+        name, pool.kernel, pool.stride, pool.padding);
+  if (pool.kernel > std::min(height, width) + 2 * pool.padding)
+    return InvalidArgument("{}.kernel = {} is larger than its input {}; use a smaller kernel", name,
+                           pool.kernel, shape->ToString());
+  *shape = pool.out();
+  return MakeMaxPool(pool);
+}
+
 // Creates a layer of an extension and updates the shape.
 Result<std::unique_ptr<Module>> MakeLayerOfExtension(const LayerConfig& layer,
                                                      const std::string& name,
@@ -49,6 +76,7 @@ Result<std::unique_ptr<Module>> MakeLayer(const LayerRange& range, std::size_t i
   const std::string name = fmt::format("{}[{}]", range.key, i);
   if (layer.type == LayerType::kOwn) return MakeLayerOfExtension(layer, name, range.library, shape);
   if (layer.type == LayerType::kConv2d) return MakeConv2dLayer(layer, name, shape);
+  if (IsImageLayer(layer.type)) return MakeImageLayer(layer, name, shape);
   if (layer.type == LayerType::kLayerNorm) {
     if (shape->rank() == 0)
       return InvalidArgument("{}: layer_norm needs at least one axis, but gets a scalar", name);
@@ -149,6 +177,13 @@ std::optional<PictureStack> PicturesOf(const ModelSetup& setup, const EnvSpec& e
 // Layers are named by their index in the list, not in the range.
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts) {
   for (std::size_t i = range.begin; i < range.end; ++i) {
+    // The zeros around an image are a layer without parameters.
+    const std::int64_t padding = range.layers[i].padding;
+    if (range.layers[i].type == LayerType::kConv2d && padding > 0 && shape->rank() == 3) {
+      const ImagePadding zeros{(*shape)[0], (*shape)[1], (*shape)[2], padding};
+      *shape = zeros.out();
+      parts->push_back({fmt::format("padding.{}", i), MakePadding(zeros)});
+    }
     TROOP_ASSIGN_OR_RETURN(auto layer, MakeLayer(range, i, shape));
     parts->push_back({fmt::format("layers.{}", i), std::move(layer)});
   }
@@ -163,7 +198,7 @@ std::size_t ImageLayers(const LayerRange& range) {
   std::size_t count = 0;
   while (range.begin + count < range.end) {
     const LayerType type = range.layers[range.begin + count].type;
-    if (type != LayerType::kConv2d && type != LayerType::kLayerNorm) break;
+    if (!IsImageLayer(type) && type != LayerType::kLayerNorm) break;
     ++count;
   }
   return count;

@@ -108,7 +108,8 @@ class ChoicesTest : public SystemTest {
       id = "MinAtar/Breakout-v1";
       // Every type of layer.
       layers =
-          "{type = \"conv2d\", filters = 2, kernel = 3, stride = 2}, {type = \"layer_norm\"}, " +
+          "{type = \"conv2d\", filters = 2, kernel = 3, padding = 1}, {type = \"layer_norm\"}, "
+          "{type = \"max_pool\", kernel = 3, stride = 2}, {type = \"residual\", kernel = 3}, " +
           layers;
       if (choice.value == "lstm" || choice.value == "gru")
         layers += fmt::format(", {{type = \"{}\", units = 8}}", choice.value);

@@ -428,16 +428,6 @@ TEST(ConfigTest, RejectsImpossibleCombinations) {
        "apply to Python environments only, not to a plug-in"},
       {{"env.noop_max=4"},
        "is supported for Atari games (\"ALE/...\") only, not for \"CartPole-v1\"; set 0"},
-      {{"network.layers=[" + linear + "," + conv + "]"},
-       "network.layers[1]: a conv2d layer can't follow"},
-      {{"network.layers=[{type=\"conv2d\", kernel=3}]"},
-       "network.layers[0]: a conv2d layer needs filters"},
-      {{"network.layers=[{type=\"conv2d\", filters=3}]"}, "a conv2d layer needs a kernel"},
-      {{"network.layers=[{type=\"conv2d\", filters=3, kernel=3, units=3}]"}, "has no units"},
-      {{"network.layers=[{type=\"linear\"}]"}, "network.layers[0]: a linear layer needs units"},
-      {{"network.layers=[{type=\"linear\", units=3, stride=2}]"},
-       "has no filters, kernel or stride"},
-      {{"network.layers=[{type=\"layer_norm\", units=3}]"}, "a layer_norm layer keeps the shape"},
   };
   for (const Conflict& conflict : conflicts)
     EXPECT_THAT(OneError("", conflict.keys), HasSubstr(conflict.error));

@@ -159,7 +159,7 @@ inline void RepairDemonstrations(Config* c) {
   if (IsOffline(*c)) c->env.normalize_rewards = false;
 }
 
-// Clears the keys of a layer that its type does not have, and moves conv2d layers to the front.
+// Clears the keys of a layer that its type does not have, and moves layers of images to the front.
 inline void RepairLayers(std::vector<LayerConfig>* layers) {
   const LayerConfig plain;
   for (LayerConfig& layer : *layers) {
@@ -168,12 +168,21 @@ inline void RepairLayers(std::vector<LayerConfig>* layers) {
     if (recurrent) layer.activation = plain.activation;
     layer.options.clear();
     const bool convolution = layer.type == LayerType::kConv2d;
+    const bool pool = layer.type == LayerType::kMaxPool;
+    const bool residual = layer.type == LayerType::kResidual;
     if (!linear) layer.units = plain.units;
-    if (!convolution) layer.filters = plain.filters, layer.kernel = plain.kernel;
-    if (!convolution) layer.stride = plain.stride;
+    if (!convolution) layer.filters = plain.filters;
+    if (!convolution && !pool) layer.stride = plain.stride, layer.padding = plain.padding;
+    if (!convolution && !pool && !residual) layer.kernel = plain.kernel;
+    // A window of at least twice the padding, without an activation; an odd kernel.
+    if (pool) {
+      layer.kernel = std::max<std::int64_t>(layer.kernel, 1);
+      layer.padding = std::min(layer.padding, layer.kernel / 2);
+      layer.activation = plain.activation;
+    }
+    if (residual) layer.kernel |= 1;
   }
-  std::ranges::stable_partition(*layers,
-                                [](const LayerConfig& l) { return l.type == LayerType::kConv2d; });
+  std::ranges::stable_partition(*layers, [](const LayerConfig& l) { return IsImageLayer(l.type); });
 }
 
 // Unrolls for the algorithms that learn from them, and from nothing else.
