@@ -87,9 +87,9 @@ std::string DescribeObservation(const EnvSpec& spec);
 // First element of the action mask within an observation; nullopt: all actions are always allowed.
 // REQUIRES: CheckEnvSpec.
 std::optional<std::int64_t> ActionMaskOffset(const EnvSpec& spec);
-// The actions that an observation allows, in ascending order; all of them if the mask allows none,
-// as after the end of an episode. REQUIRES: discrete actions; observation.size() ==
-// spec.observation.bytes().
+// The actions that an observation allows, in ascending order. If the mask allows none, which is
+// possible after the end of an episode, all of them. REQUIRES: discrete actions; observation.size()
+// == spec.observation.bytes().
 std::vector<std::int32_t> AllowedActions(const EnvSpec& spec,
                                          std::span<const std::byte> observation);
 // True if this is one of them. REQUIRES: an action in [0, count); observation: a frame of the

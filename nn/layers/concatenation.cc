@@ -182,7 +182,7 @@ class Concatenation final : public Module {
 
   const std::vector<SequentialPart> parts_;
   std::vector<ParamSpec> params_;
-  std::vector<std::int64_t> base_, end_;  // of each part's parameters
+  std::vector<std::int64_t> base_, end_;  // range of each part's parameters
   std::int64_t size_ = 0;
 };
 

@@ -165,7 +165,7 @@ std::unique_ptr<Module> MakeActionBounds(std::span<const float> low, std::span<c
 struct ActionMaskOptions {
   std::int64_t stack = 1;
   std::int64_t width = 0;  // elements of a frame
-  std::int64_t first = 0;  // of the mask within a frame
+  std::int64_t first = 0;  // element of a frame at which the mask begins
   std::int64_t actions = 0;
   std::int64_t numbers = 1;
 };

@@ -263,8 +263,8 @@ Result<TrunkInput> MakeStructuredInput(const ModelSetup& setup, const EnvSpec& e
 
 }  // namespace
 
-// One of four input layers: normalized, one-hot, stacked images, or scaled; behind it the selection
-// of parts, if there are any.
+// Chooses one of four input layers: normalized, one-hot, stacked images, or scaled. The selection
+// of parts follows it, if there are any.
 Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
                                   const LayerRange& range) {
   const LayerConfig& first = range.layers[range.begin];

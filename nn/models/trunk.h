@@ -45,7 +45,7 @@ Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<Sequentia
 struct TrunkInput {
   std::unique_ptr<Module> module;
   Shape shape;
-  std::size_t layers = 0;  // of the range, which the module contains
+  std::size_t layers = 0;  // number of the range's layers that the module contains
 };
 Result<TrunkInput> MakeInputLayer(const ModelSetup& setup, const EnvSpec& env,
                                   const LayerRange& range);
