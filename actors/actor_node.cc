@@ -123,10 +123,11 @@ void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
 }
 
 TrajectorySpec ActorNode::Trajectory() const {
-  return TrajectoryFor({.unroll_length = config_.actor.unroll_length,
-                        .log_probabilities = IsActorCritic(config_.model.algorithm),
-                        .state_columns = StateColumns(config_.model.network.layers)},
-                       runner_->spec());
+  return TrajectoryFor(
+      {.unroll_length = config_.actor.unroll_length,
+       .numbers_per_step = NumbersPerStep(config_.model.algorithm, config_.value_clip),
+       .state_columns = StateColumns(config_.model.network.layers)},
+      runner_->spec());
 }
 
 // Only R2D2 learns n-step returns within unrolls, and rescales values.

@@ -133,7 +133,8 @@ float TrajectoryBuilder::PriorityOfUnroll(double bootstrap) const {
   return float(std::min(priority, kPriorityMax));
 }
 
-// The recurrent state before the burn-in, or before the episode, then the log-probabilities.
+// The recurrent state before the burn-in, or before the episode, then the numbers of the steps
+// (NumbersPerStep): the log-probabilities, then the values, for which there is room.
 Buffer TrajectoryBuilder::StateOfUnroll() {
   if (!options_.spec.state) return {};
   std::vector<float> values(std::size_t(options_.spec.state->shape.elements()));
@@ -146,9 +147,12 @@ Buffer TrajectoryBuilder::StateOfUnroll() {
                 "no recurrent state of step {}", wanted);
     to = std::ranges::copy(states_.front().second, to).out;
   }
-  // Only algorithms with log-probabilities have room for them.
-  for (std::size_t t = 0; t < pending_.size() && to != values.end(); ++t)
-    *to++ = pending_[t].log_mu;
+  // The spec of the trajectory decides how many of them an item carries.
+  const std::ptrdiff_t room = values.end() - to, unroll = options_.unroll;
+  for (std::ptrdiff_t t = 0; t < std::ssize(pending_); ++t) {
+    if (room >= unroll) to[t] = pending_[std::size_t(t)].log_mu;
+    if (room >= 2 * unroll) to[unroll + t] = pending_[std::size_t(t)].q_taken;
+  }
   return Buffer::Copy(std::as_bytes(std::span<const float>(values)));
 }
 

@@ -32,7 +32,7 @@ class TrajectoryBuilder {
     // The learner's bound; only for priorities: frames keep the raw reward.
     double reward_clip = 0;
     int copies = 1;  // of each item
-    // Columns of the recurrent state, which precede the log-probabilities in an item's state.
+    // Columns of the recurrent state, which precede the numbers of the steps in an item's state.
     std::int64_t state_columns = 0;
     // Unrolls only. The recurrent state is that before the first step of the burn-in.
     int overlap = 0, burn_in = 0;
@@ -49,6 +49,7 @@ class TrajectoryBuilder {
     std::span<const std::byte> final_observation;  // if terminated or truncated
     std::uint64_t policy_version = 0;
     float log_mu = 0;  // log μ(a|s), for items with log-probabilities (spec.state)
+    // The value of an actor-critic, for items with values, is q_taken.
     std::span<const float> state = {};  // recurrent state before the step, [state_columns]
   };
   TrajectoryBuilder(const Options& options, StreamId stream);

@@ -81,6 +81,18 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            .doc = "ppo: shift and scale the advantages of each batch to mean 0 and standard "
                   "deviation 1."},
           c.normalize_advantages);
+  v.Visit(
+      {"learner.value_clip",
+       "ppo: bound of the value's change since the weights that acted, beyond which its loss is "
+       "not reduced further; 0 disables it.",
+       AtLeast(0)},
+      c.value_clip);
+  v.Visit(
+      {"learner.target_kl",
+       "ppo: KL divergence from the actors' policy, in nats; a batch above 1.5 times this value "
+       "trains the value only. 0 disables it.",
+       AtLeast(0)},
+      c.target_kl);
   v.Visit({"learner.double_q",
            "Select the bootstrap action with the online network (van Hasselt et al. 2016)."},
           c.double_q);

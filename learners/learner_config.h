@@ -41,6 +41,8 @@ struct LearnerConfig {
   double rho_bar = 1, c_bar = 1;     // vtrace, ppo: bounds of V-trace's ratios
   double ratio_clip = 0.2;           // ppo
   bool normalize_advantages = true;  // ppo: per batch
+  double value_clip = 0;  // ppo: of the value's change since the actors' weights; 0: none
+  double target_kl = 0;   // ppo: bound of a batch's KL divergence; 0: none
   bool double_q = true;
   TdLoss loss = TdLoss::kHuber;
   std::int64_t target_update_every_updates = 500;  // updates between target copies

@@ -41,7 +41,8 @@ void LearnerNode::ReportMetrics(const UpdateJob& job) {
                                       {"learner/policy_loss", job.last.policy_loss},
                                       {"learner/value_loss", job.last.value_loss},
                                       {"learner/approx_kl", job.last.divergence},
-                                      {"learner/clip_fraction", job.last.clipped}})
+                                      {"learner/clip_fraction", job.last.clipped},
+                                      {"learner/kl_stop_fraction", job.last.stopped}})
       metrics_.Ratio(name, value, job.last.rows);
   }
   source_->ReportBatches(job, {.updates = updates_, .batches_waiting = batches_waiting_},

@@ -19,6 +19,7 @@ struct LossReport {
   double policy_loss = 0, value_loss = 0;
   double divergence = 0;  // estimate of KL(actors' policies, policy)
   double clipped = 0;     // ppo: share of steps whose ratio is clipped
+  double stopped = 0;     // ppo: share of rows in batches beyond learner.target_kl
   // Supervised algorithms only.
   double accuracy = 0;         // share of labels classified correctly
   std::int64_t sequences = 0;  // in this learner's part of the batch

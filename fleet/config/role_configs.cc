@@ -46,7 +46,7 @@ ReplaySetup ReplaySetupOf(const Config& config) {
           .replay = config.replay,
           .n_step = config.actor.n_step,
           .unroll_length = config.actor.unroll_length,
-          .log_probabilities = IsActorCritic(config.learner.algorithm),
+          .numbers_per_step = NumbersPerStep(config.learner.algorithm, config.learner.value_clip),
           .state_columns = StateColumns(config.network.layers),
           .burn_in = config.actor.burn_in,
           .frame_stack = config.env.frame_stack,
@@ -99,6 +99,7 @@ ActingConfig ActingConfigOf(const Config& config) {
           .metrics_every_s = config.log.metrics_every_s,
           .gamma = config.learner.gamma,
           .value_rescaling = config.learner.value_rescaling,
+          .value_clip = config.learner.value_clip,
           .priority_max_share = config.learner.priority_max_share,
           .serial = config.fleet.mode == FleetMode::kSerial,
           .env_code = config.env_code};

@@ -211,6 +211,8 @@ void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
   const bool ppo = algorithm == AlgorithmKind::kPpo;
   learner_key(ppo, "learner.ratio_clip", &LearnerConfig::ratio_clip, kPpo);
   learner_key(ppo, "learner.normalize_advantages", &LearnerConfig::normalize_advantages, kPpo);
+  learner_key(ppo, "learner.value_clip", &LearnerConfig::value_clip, kPpo);
+  learner_key(ppo, "learner.target_kl", &LearnerConfig::target_kl, kPpo);
   learner_key(td3, "learner.policy_delay", &LearnerConfig::policy_delay, kTd3);
   learner_key(td3, "learner.target_policy_noise", &LearnerConfig::target_policy_noise, kTd3);
   learner_key(td3, "learner.target_noise_clip", &LearnerConfig::target_noise_clip, kTd3);

@@ -100,6 +100,29 @@ PolicyTerm PolicyLoss(const PolicyGradientInput& in, double log_pi, double ratio
   return {-ratio * advantage, -ratio * advantage, false};
 }
 
+// The value's loss of a step, and its derivative by V.
+struct ValueTerm {
+  double loss = 0, slope = 0;
+};
+ValueTerm ValueLoss(const PolicyGradientInput& in, std::int64_t index, double value, double error) {
+  const ValueTerm plain{error * error / 2, -error};
+  if (in.value_clip == 0) return plain;
+  // The value may move freely within the bounds; beyond them it counts as if it were at a bound.
+  const double moved = value - double(in.mu_value[index]);
+  const double excess = moved - std::clamp(moved, -in.value_clip, in.value_clip);
+  // v_t minus the clipped value. NaN reaches the loss through the comparison's other branch.
+  const double clipped = error + excess;
+  if (!(clipped * clipped > error * error)) return std::isnan(clipped) ? ValueTerm{clipped} : plain;
+  return {clipped * clipped / 2, 0};
+}
+
+// Mean of ratio - 1 - log ratio over the steps, which estimates KL(μ, π) without a negative value.
+double Divergence(const std::vector<double>& ratio) {
+  double sum = 0;
+  for (const double r : ratio) sum += r - 1 - std::log(r);
+  return sum / double(ratio.size());
+}
+
 }  // namespace
 
 PolicyGradientSummary PolicyGradientLoss(const PolicyGradientInput& in,
@@ -111,25 +134,30 @@ PolicyGradientSummary PolicyGradientLoss(const PolicyGradientInput& in,
   Steps steps = Correct(in, std::size_t(all), out.priority);
   if (in.normalize_advantages) Normalize(&steps.advantage);
   const double share = 1 / double(all);
-  PolicyGradientSummary sum;
+  PolicyGradientSummary sum{.divergence = Divergence(steps.ratio)};
+  // The bound of OpenAI's Spinning Up, with its factor.
+  sum.stopped = in.target_kl > 0 && sum.divergence > 1.5 * in.target_kl;
+  const double entropy_cost = sum.stopped ? 0 : in.entropy_cost;
   for (std::size_t at = 0; at < std::size_t(all); ++at) {
     const float* frame = in.out + steps.row[at] * width;
     float* dframe = out.dout + steps.row[at] * width;
     const double scale = steps.weight[at] * share, ratio = steps.ratio[at];
-    const PolicyTerm term = PolicyLoss(in, steps.log_pi[at], ratio, steps.advantage[at]);
+    PolicyTerm term = PolicyLoss(in, steps.log_pi[at], ratio, steps.advantage[at]);
+    // The policy stays as it is; its value is still learned.
+    if (sum.stopped) term.loss = term.slope = 0;
     const double entropy = in.policy->Backward(
-        frame, steps.index[at],
-        {.scale = scale, .slope = term.slope, .entropy_cost = in.entropy_cost}, dframe);
+        frame, steps.index[at], {.scale = scale, .slope = term.slope, .entropy_cost = entropy_cost},
+        dframe);
     const double error = steps.error[at];
-    dframe[columns] = float(-scale * in.value_cost * error);
+    const ValueTerm value = ValueLoss(in, steps.index[at], double(frame[columns]), error);
+    dframe[columns] = float(scale * in.value_cost * value.slope);
     sum.policy_loss += scale * term.loss;
-    sum.value_loss += scale * error * error / 2;
+    sum.value_loss += scale * value.loss;
     sum.entropy += share * entropy;
     sum.value_mean += share * double(frame[columns]);
     sum.error_mean += share * std::abs(error);
-    sum.divergence += share * (ratio - 1 - std::log(ratio));
     sum.clipped += term.clipped ? share : 0;
-    sum.loss += scale * (term.loss + in.value_cost * error * error / 2 - in.entropy_cost * entropy);
+    sum.loss += scale * (term.loss + in.value_cost * value.loss - entropy_cost * entropy);
   }
   return sum;
 }

@@ -95,7 +95,7 @@ ReplaySetup ReplayBatchSource::Setup() const {
           .replay = config_.replay,
           .n_step = config_.n_step,
           .unroll_length = config_.unroll_length,
-          .log_probabilities = IsActorCritic(config_.learner.algorithm),
+          .numbers_per_step = NumbersPerStep(config_.learner.algorithm, config_.learner.value_clip),
           .state_columns = StateColumns(config_.network.layers),
           .burn_in = config_.burn_in,
           .frame_stack = config_.frame_stack,

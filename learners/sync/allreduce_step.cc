@@ -152,6 +152,7 @@ void AllReduceStep::StartWords(bool exhausted, double progress) {
   words_[kValueLoss] = float(report.value_loss * report.rows);
   words_[kDivergence] = float(report.divergence * report.rows);
   words_[kClipped] = float(report.clipped * report.rows);
+  words_[kStopped] = float(report.stopped * report.rows);
   const Tensor tensor =
       ViewOf(std::as_writable_bytes(std::span(words_)), DType::kF32, std::int64_t(kWords));
   Result<Work> work = group_->Start({.kind = OpKind::kAllReduce}, tensor, tensor);
@@ -227,7 +228,8 @@ void AllReduceStep::SumReports() {
                                             {kPolicyLoss, &outcome_.report.policy_loss},
                                             {kValueLoss, &outcome_.report.value_loss},
                                             {kDivergence, &outcome_.report.divergence},
-                                            {kClipped, &outcome_.report.clipped}};
+                                            {kClipped, &outcome_.report.clipped},
+                                            {kStopped, &outcome_.report.stopped}};
   for (const auto& [word, mean] : means) *mean = double(words_[word]) / rows;
   outcome_.report.rows = rows;
 }

@@ -116,6 +116,7 @@ class AllReduceStep final : public GradientWatch {
     kValueLoss,
     kDivergence,
     kClipped,
+    kStopped,
     kWords = 16
   };
   void SumReports();

@@ -23,13 +23,18 @@ class ActorCritic final : public UnrollAlgorithm {
                         std::move(trained)) {}
 
  private:
-  // The log-probability of the action.
-  std::int64_t NumbersPerStep() const override { return 1; }
+  // The log-probability of the action; with a value clip also the value of the actor's network.
+  std::int64_t NumbersPerStep() const override {
+    return troop::NumbersPerStep(config().learner.algorithm, config().learner.value_clip);
+  }
   LossReport ComputeLoss(const SampleBatch& batch, const Outputs& outputs) override;
   // The policy's distribution, with the actions of the batch.
   std::unique_ptr<PolicyDistribution> PolicyOf(const SampleBatch& batch) const;
 
-  std::vector<float> log_mu_;  // [B, S]
+  // Number `number` of each step of a batch, without gaps: [B, S].
+  void CopyNumbers(const SampleBatch& batch, std::int64_t number, std::vector<float>* out) const;
+
+  std::vector<float> log_mu_, mu_value_;  // [B, S]
 };
 
 // Refers to the actions of the batch, which outlives it.
@@ -45,17 +50,25 @@ std::unique_ptr<PolicyDistribution> ActorCritic::PolicyOf(const SampleBatch& bat
   return std::make_unique<GaussianDistribution>(spec.low, spec.high, batch.action.data<float>());
 }
 
+// They follow the recurrent state in the rows of batch.state.
+void ActorCritic::CopyNumbers(const SampleBatch& batch, std::int64_t number,
+                              std::vector<float>* out) const {
+  const std::int64_t steps = batch.reward.dim(1), first = state_columns() + number * steps;
+  const auto width = std::size_t(batch.state.dim(1));
+  out->resize(std::size_t(batch.size() * steps));
+  for (std::size_t i = 0; i < std::size_t(batch.size()); ++i) {
+    const auto row = batch.state.as<float>().subspan(i * width + std::size_t(first));
+    std::ranges::copy(row.first(std::size_t(steps)),
+                      out->begin() + std::ptrdiff_t(i) * std::ptrdiff_t(steps));
+  }
+}
+
 // The report's value is the mean V, its error the mean |v_t - V_t|.
 LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& outputs) {
   const LearnerConfig& l = config().learner;
   const bool ppo = l.algorithm == AlgorithmKind::kPpo;
-  // The log-probabilities follow the recurrent states in the rows of batch.state; the loss takes
-  // them without gaps.
-  const auto steps = std::size_t(batch.reward.dim(1)), columns = std::size_t(state_columns());
-  log_mu_.resize(std::size_t(batch.size()) * steps);
-  for (std::size_t i = 0; i < std::size_t(batch.size()); ++i)
-    std::ranges::copy(batch.state.as<float>().subspan(i * (columns + steps) + columns, steps),
-                      log_mu_.begin() + std::ptrdiff_t(i * steps));
+  CopyNumbers(batch, 0, &log_mu_);
+  if (NumbersPerStep() > 1) CopyNumbers(batch, 1, &mu_value_);
   const std::unique_ptr<PolicyDistribution> policy = PolicyOf(batch);
   const PolicyGradientSummary loss =
       PolicyGradientLoss({.batch = batch.size(),
@@ -63,6 +76,7 @@ LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& out
                           .policy = policy.get(),
                           .out = outputs.out,
                           .log_mu = log_mu_.data(),
+                          .mu_value = mu_value_.data(),
                           .reward = batch.reward.data<float>(),
                           .discount = batch.discount.data<float>(),
                           .length = batch.length.data(),
@@ -75,7 +89,9 @@ LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& out
                           .value_cost = l.value_cost,
                           .entropy_cost = l.entropy_cost,
                           .ratio_clip = ppo ? l.ratio_clip : 0,
-                          .normalize_advantages = ppo && l.normalize_advantages},
+                          .normalize_advantages = ppo && l.normalize_advantages,
+                          .value_clip = l.value_clip,
+                          .target_kl = l.target_kl},
                          {outputs.dout, outputs.priority});
   return {.loss = loss.loss,
           .td_error_mean = loss.error_mean,
@@ -84,7 +100,8 @@ LossReport ActorCritic::ComputeLoss(const SampleBatch& batch, const Outputs& out
           .policy_loss = loss.policy_loss,
           .value_loss = loss.value_loss,
           .divergence = loss.divergence,
-          .clipped = loss.clipped};
+          .clipped = loss.clipped,
+          .stopped = loss.stopped ? 1.0 : 0.0};
 }
 
 }  // namespace

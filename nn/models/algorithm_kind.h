@@ -42,6 +42,12 @@ constexpr bool HasTwinCritics(AlgorithmKind kind) {
 constexpr bool IsActorCritic(AlgorithmKind kind) {
   return kind == AlgorithmKind::kVtrace || kind == AlgorithmKind::kPpo;
 }
+// Numbers per step that the items of an algorithm carry: the log-probability of the action, and
+// with learner.value_clip the value of the observation, each of all steps in turn.
+constexpr std::int64_t NumbersPerStep(AlgorithmKind kind, double value_clip) {
+  if (!IsActorCritic(kind)) return 0;
+  return kind == AlgorithmKind::kPpo && value_clip > 0 ? 2 : 1;
+}
 // True for the algorithms that learn from unrolls (actor.unroll_length) instead of transitions.
 constexpr bool LearnsFromUnrolls(AlgorithmKind kind) {
   return kind == AlgorithmKind::kR2d2 || kind == AlgorithmKind::kPqn || IsActorCritic(kind);

@@ -57,8 +57,7 @@ Codec CodecFor(FrameCompression compression, const TensorSpec& observation) {
 
 TrajectorySpec TrajectoryFor(const ReplaySetup& setup, const EnvSpec& env) {
   TrajectorySpec spec{.observation = env.observation, .action = env.action.tensor()};
-  const std::int64_t numbers =
-      setup.state_columns + (setup.log_probabilities ? setup.unroll_length : 0);
+  const std::int64_t numbers = setup.state_columns + setup.numbers_per_step * setup.unroll_length;
   if (numbers > 0) spec.state = TensorSpec{DType::kF32, {numbers}};
   return spec;
 }

@@ -19,8 +19,9 @@ namespace troop {
 // Codec of a config. "auto": LZ4 for images of 1 KiB and more; smaller ones hardly shrink.
 Codec CodecFor(FrameCompression compression, const TensorSpec& observation);
 // Tensors of an item in the run's own table. The state of an item is the network's recurrent state
-// before its first step (of the burn-in), f32[state_columns], then with log_probabilities log μ(a_t
-// | s_t) of its steps, 0 past its end, f32[unroll_length]. Items without either have no state.
+// before its first step (of the burn-in), f32[state_columns], then the numbers of its steps (log
+// μ(a_t | s_t) first), 0 past its end, f32[numbers_per_step, unroll_length]. Items without either
+// have no state.
 TrajectorySpec TrajectoryFor(const ReplaySetup& setup, const EnvSpec& env);
 
 // View of the run's own table: transitions of n_step steps, or sequences of unroll_length steps,

@@ -356,6 +356,34 @@ TEST(TrajectoryBuilderTest, UnrollsHaveLogProbabilitiesOfTheirSteps) {
   }
 }
 
+// [recurrent state | log-probabilities | values]; the second unroll has one step.
+TEST(TrajectoryBuilderTest, UnrollsHaveValuesOfTheirSteps) {
+  TrajectorySpec spec = Spec();
+  spec.state = TensorSpec{DType::kF32, {1 + 2 * 3}};
+  TrajectoryBuilder builder({.spec = spec, .unroll = 3, .state_columns = 1}, 7);
+  const float frame = 0;
+  const std::int32_t action = 0;
+  const auto bytes = std::as_bytes(std::span(&frame, 1));
+  for (int t = 0; t < 4; ++t) {
+    const float state = float(t) / 4;
+    builder.Append({.observation = bytes,
+                    .action = std::as_bytes(std::span(&action, 1)),
+                    .q_taken = float(10 + t),
+                    .terminated = t == 3,
+                    .final_observation = bytes,
+                    .log_mu = float(-t),
+                    .state = std::span(&state, 1)});
+  }
+  std::vector<Item> items;
+  builder.Take(&items);
+  const std::vector<float> wanted[] = {{0, 0, -1, -2, 10, 11, 12}, {0.75, -3, 0, 0, 13, 0, 0}};
+  ASSERT_EQ(items.size(), 2u);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto state = items[i].state.as<float>();
+    EXPECT_EQ(std::vector<float>(state.begin(), state.end()), wanted[i]) << i;
+  }
+}
+
 // [recurrent state before the first step | log-probabilities].
 TEST(TrajectoryBuilderTest, UnrollsBeginWithRecurrentStateBeforeTheirFirstStep) {
   TrajectorySpec spec = Spec();

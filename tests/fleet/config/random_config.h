@@ -248,6 +248,8 @@ inline void RepairKeysOfAlgorithms(Config* c) {
   if (algorithm != AlgorithmKind::kPpo) {
     l.ratio_clip = plain.learner.ratio_clip;
     l.normalize_advantages = plain.learner.normalize_advantages;
+    l.value_clip = plain.learner.value_clip;
+    l.target_kl = plain.learner.target_kl;
   }
   if (algorithm != AlgorithmKind::kTd3) {
     l.policy_delay = plain.learner.policy_delay;

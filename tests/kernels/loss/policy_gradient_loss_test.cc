@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kActions = 3, kSteps = 6, kWidth = kActions + 1;
 
 struct Batch {
-  std::vector<float> out, log_mu, reward, discount, weight;
+  std::vector<float> out, log_mu, mu_value, reward, discount, weight;
   std::vector<std::int32_t> action, length;
   std::unique_ptr<CategoricalDistribution> policy;
   PolicyGradientInput input;
@@ -39,6 +39,7 @@ Batch RandomBatch(std::int64_t unrolls, std::uint64_t seed) {
       // Past the end an action may be anything.
       b.action.push_back(real ? std::int32_t(rng.Below(kActions)) : 1000);
       b.log_mu.push_back(float(std::log(rng.Uniform(0.1, 0.9))));
+      b.mu_value.push_back(real ? float(rng.Normal()) : 1000);
       b.reward.push_back(real ? float(2 * rng.Normal()) : 0);
       b.discount.push_back(i % 3 == 0 && t + 1 == b.length.back() ? 0 : 1);
     }
@@ -49,6 +50,7 @@ Batch RandomBatch(std::int64_t unrolls, std::uint64_t seed) {
              .policy = b.policy.get(),
              .out = b.out.data(),
              .log_mu = b.log_mu.data(),
+             .mu_value = b.mu_value.data(),
              .reward = b.reward.data(),
              .discount = b.discount.data(),
              .length = b.length.data(),
@@ -207,12 +209,28 @@ class Objective {
       }
       frame += length + 1;
     }
+    stopped_ = in.target_kl > 0 && Kl(out) > 1.5 * in.target_kl;
     if (!in.normalize_advantages) return;
     double mean = 0, squares = 0;
     const auto count = double(advantage_.size());
     for (const double a : advantage_) mean += a / count;
     for (const double a : advantage_) squares += (a - mean) * (a - mean) / count;
     for (double& a : advantage_) a = (a - mean) / (std::sqrt(squares) + 1e-8);
+  }
+
+  // Schulman's estimate of KL(μ, π) that is never negative.
+  double Kl(const std::vector<double>& out) const {
+    double sum = 0;
+    std::size_t frame = 0, steps = 0;
+    for (std::size_t i = 0; i < b_.length.size(); ++i, ++frame) {
+      for (std::size_t t = 0; t < std::size_t(b_.length[i]); ++t, ++frame, ++steps) {
+        const std::size_t at = i * kSteps + t;
+        const double log_ratio =
+            LogPi(out, frame, std::size_t(b_.action[at])) - double(b_.log_mu[at]);
+        sum += std::exp(log_ratio) - 1 - log_ratio;
+      }
+    }
+    return sum / double(steps);
   }
 
   double At(const std::vector<double>& out) const {
@@ -235,9 +253,14 @@ class Objective {
           const double l = LogPi(out, frame, a);
           entropy -= std::exp(l) * l;
         }
-        const double error = target_[step] - out[frame * kWidth + kActions];
-        loss += double(b_.weight[i]) *
-                (policy + in.value_cost * error * error / 2 - in.entropy_cost * entropy);
+        const double value = out[frame * kWidth + kActions], old = double(b_.mu_value[at]);
+        double squares = std::pow(target_[step] - value, 2);
+        if (in.value_clip > 0) {
+          const double near = std::max(old - in.value_clip, std::min(old + in.value_clip, value));
+          squares = std::max(squares, std::pow(target_[step] - near, 2));
+        }
+        const double of_policy = stopped_ ? 0 : policy - in.entropy_cost * entropy;
+        loss += double(b_.weight[i]) * (of_policy + in.value_cost * squares / 2);
       }
     }
     return loss / double(step);
@@ -246,14 +269,16 @@ class Objective {
  private:
   const Batch& b_;
   std::vector<double> target_, advantage_;
+  bool stopped_ = false;
 };
 
 TEST(PolicyGradientLossTest, LossAndGradientMatchDifferences) {
-  for (int variant = 0; variant < 8; ++variant) {
+  for (int variant = 0; variant < 24; ++variant) {
     Batch b = RandomBatch(9, std::uint64_t(variant));
     b.input.ratio_clip = variant % 2 == 0 ? 0 : 0.2;
     b.input.normalize_advantages = variant % 4 >= 2;
-    b.input.reward_clip = variant < 4 ? 0 : 1;
+    b.input.reward_clip = variant % 8 < 4 ? 0 : 1;
+    b.input.value_clip = variant < 8 ? 0 : 0.4;
     const Outcome got = Evaluate(b.input);
     const Objective objective(b);
     std::vector<double> out(b.out.begin(), b.out.end());
@@ -267,6 +292,28 @@ TEST(PolicyGradientLossTest, LossAndGradientMatchDifferences) {
       out[k] = kept;
       EXPECT_NEAR(got.dout[k], (above - below) / (2 * step), 1e-6) << variant << ", " << k;
     }
+  }
+}
+
+// A batch whose policy has moved too far trains the value only.
+TEST(PolicyGradientLossTest, TargetKlStopsPolicyOfDistantBatches) {
+  for (const double share : {0.9, 1.1}) {
+    Batch b = RandomBatch(9, 31);
+    b.input.ratio_clip = 0.2;
+    const std::vector<double> out(b.out.begin(), b.out.end());
+    const double kl = Objective(b).Kl(out);
+    b.input.target_kl = share * kl / 1.5;
+    const Outcome got = Evaluate(b.input);
+    const bool stopped = share < 1;
+    EXPECT_EQ(got.summary.stopped, stopped);
+    EXPECT_NEAR(got.summary.divergence, kl, 1e-9);
+    EXPECT_NEAR(got.summary.loss, Objective(b).At(out), 1e-6);
+    double of_policy = 0, of_value = 0;
+    for (std::size_t k = 0; k < got.dout.size(); ++k)
+      (k % kWidth == kActions ? of_value : of_policy) += std::abs(double(got.dout[k]));
+    EXPECT_GT(of_value, 0);
+    EXPECT_EQ(of_policy == 0, stopped);
+    EXPECT_EQ(got.summary.policy_loss == 0, stopped);
   }
 }
 
@@ -312,6 +359,11 @@ TEST(PolicyGradientLossTest, IgnoresValuesAfterTerminationButNoOthers) {
             nan);
   EXPECT_TRUE(std::isfinite(Evaluate(b.input).summary.loss));
   b.log_mu[std::size_t(kSteps)] = nan;  // the first step of unroll 1
+  EXPECT_FALSE(std::isfinite(Evaluate(b.input).summary.loss));
+  b = RandomBatch(4, 9);
+  b.mu_value[std::size_t(kSteps)] = nan;
+  EXPECT_TRUE(std::isfinite(Evaluate(b.input).summary.loss)) << "it is not used";
+  b.input.value_clip = 0.1;
   EXPECT_FALSE(std::isfinite(Evaluate(b.input).summary.loss));
 }
 

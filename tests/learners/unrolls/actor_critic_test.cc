@@ -40,6 +40,19 @@ SampleBatch StochasticBatch(std::int64_t unrolls, std::uint64_t seed, std::int64
   return b;
 }
 
+// Appends values of the actors' network to the states.
+void AddValues(SampleBatch* b, std::uint64_t seed) {
+  Rng rng({seed + 4000, Purpose::kTest});
+  const Tensor old = b->state;
+  const std::int64_t width = old.dim(1);
+  b->state = Tensor(DType::kF32, {b->size(), width + kUnrollSteps});
+  for (std::int64_t i = 0; i < b->size(); ++i) {
+    const auto row = b->state.Rows(i, 1).as<float>();
+    std::ranges::copy(old.Rows(i, 1).as<float>(), row.begin());
+    for (float& x : row.subspan(std::size_t(width))) x = float(rng.Normal() / 10);
+  }
+}
+
 // An environment with two action dimensions.
 EnvSpec BoxEnv() {
   EnvSpec env = Env();
@@ -112,9 +125,10 @@ struct LossOutside {
         columns(StateColumns(config.network.layers)) {
     for (std::int64_t i = 0; i < b.size(); ++i) {
       const auto row = b.state.Rows(i, 1).as<float>();
-      const auto split = row.begin() + columns;
+      const auto split = row.begin() + columns, end = split + kUnrollSteps;
       state.insert(state.end(), row.begin(), split);
-      log_mu.insert(log_mu.end(), split, row.end());
+      log_mu.insert(log_mu.end(), split, end);
+      mu_value.insert(mu_value.end(), end, row.end());
       length.push_back(b.length[std::size_t(i)] + 1);
     }
   }
@@ -134,7 +148,7 @@ struct LossOutside {
   const std::unique_ptr<Module> network;
   const Tensor frames;
   const std::int64_t outputs, columns;
-  std::vector<float> state, log_mu;
+  std::vector<float> state, log_mu, mu_value;
   std::vector<std::int32_t> length;
 };
 
@@ -146,9 +160,10 @@ void ExpectGradientOfDifferences(TrainingConfig config, const EnvSpec& env = Env
   const std::int64_t columns = StateColumns(config.network.layers);
   const bool discrete = env.action.discrete();
   const bool integers = env.action.integers;
-  const SampleBatch b = discrete   ? StochasticBatch(5, 3, columns)
-                        : integers ? DialsBatch(5, 3, columns)
-                                   : BoxBatch(5, 3, columns);
+  SampleBatch b = discrete   ? StochasticBatch(5, 3, columns)
+                  : integers ? DialsBatch(5, 3, columns)
+                             : BoxBatch(5, 3, columns);
+  if (config.learner.value_clip > 0) AddValues(&b, 3);
   const LossOutside outside(config, env, b);
   std::unique_ptr<PolicyDistribution> policy;
   if (discrete) {
@@ -174,6 +189,7 @@ void ExpectGradientOfDifferences(TrainingConfig config, const EnvSpec& env = Env
                       .policy = policy.get(),
                       .out = out.data(),
                       .log_mu = outside.log_mu.data(),
+                      .mu_value = outside.mu_value.data(),
                       .reward = b.reward.data<float>(),
                       .discount = b.discount.data<float>(),
                       .length = b.length.data(),
@@ -185,7 +201,9 @@ void ExpectGradientOfDifferences(TrainingConfig config, const EnvSpec& env = Env
                       .value_cost = l.value_cost,
                       .entropy_cost = l.entropy_cost,
                       .ratio_clip = ppo ? l.ratio_clip : 0,
-                      .normalize_advantages = ppo},
+                      .normalize_advantages = ppo,
+                      .value_clip = l.value_clip,
+                      .target_kl = l.target_kl},
                      {dout.data(), errors.data()});
   for (const ParamSpec& spec : outside.network->params()) {
     for (std::int64_t k = 0; k < spec.shape.elements(); k += 3) {
@@ -211,6 +229,29 @@ void ExpectGradientOfDifferences(TrainingConfig config, const EnvSpec& env = Env
 TEST(ActorCriticTest, GradientOfParametersMatchesDifferences) {
   for (const AlgorithmKind algorithm : {AlgorithmKind::kVtrace, AlgorithmKind::kPpo})
     ExpectGradientOfDifferences(ActorCriticConfig(algorithm));
+}
+
+// The values of the actors' network follow the log-probabilities, after a recurrent state or none.
+TEST(ActorCriticTest, ValueClipAndTargetKlReachTheLoss) {
+  TrainingConfig config = ActorCriticConfig(AlgorithmKind::kPpo);
+  config.learner.value_clip = 0.05;
+  ExpectGradientOfDifferences(config);
+  config.network.layers = {{.type = LayerType::kLinear, .units = 6},
+                           {.type = LayerType::kGru, .units = 4}};
+  ExpectGradientOfDifferences(config);
+  config.learner.target_kl = 1e-4;
+  ExpectGradientOfDifferences(config);
+  const auto made = std::move(MakeAlgorithm(config, Env())).value();
+  SampleBatch b = StochasticBatch(5, 3, 4);
+  std::vector<float> priority(5);
+  EXPECT_THAT(made->ComputeGradient(b, priority).status().message(),
+              HasSubstr("the state of the unrolls is"))
+      << "without values";
+  AddValues(&b, 3);
+  const auto report = made->ComputeGradient(b, priority);
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(report->stopped, 1);
+  EXPECT_EQ(report->policy_loss, 0);
 }
 
 // Each unroll is a sequence, which begins with the state of its item.
