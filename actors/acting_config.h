@@ -27,6 +27,7 @@ struct ActingConfig {
   double gamma = 0.99;              // learner.gamma
   bool value_rescaling = true;      // learner.value_rescaling
   double value_clip = 0;            // learner.value_clip
+  bool synchronous = false;         // learner.synchronous
   double priority_max_share = 0.9;  // learner.priority_max_share
   bool serial = false;              // fleet.mode = "serial": all roles in one thread
   std::string env_code;             // Config::env_code

@@ -92,6 +92,13 @@ void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
            "et al. 2018).",
            Between(1, 1024)},
           c.insert_copies);
+  v.Visit(
+      {"actor.refill_after_s",
+       "learner.synchronous: seconds that an actor waits for new weights before it plays another "
+       "rollout with the old ones, because the share of a dead actor is missing. More than a "
+       "learner needs for a rollout.",
+       Between(0.1, 86400)},
+      c.refill_after_s);
   v.Visit({.name = "actor.inference",
            .doc = "Location of the policy: in each actor, or on inference servers that batch the "
                   "requests of all actors (docs/design/scaling.md)."},

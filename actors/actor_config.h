@@ -39,6 +39,7 @@ struct ActorConfig {
   std::int64_t lease_steps = 1000;  // agent steps granted at a time
   double warmup_steps = 0;          // agent steps (fleet) of uniform random actions at the start
   std::int64_t insert_copies = 1;   // copies of each item in the replay
+  double refill_after_s = 30;       // learner.synchronous: wait before a refill
   InferencePlace inference = InferencePlace::kLocal;
   bool record_episodes = false;   // into episodes/ of the run
   double record_bytes_max = 1e9;  // of one actor's episodes on disk

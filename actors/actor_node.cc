@@ -31,7 +31,8 @@ ActorNode::ActorNode(const ActingConfig& config, const ActingContext& context)
       member_(context.member),
       connect_weights_(context.connect_weights),
       history_(context.history),
-      episodes_(context.episodes) {}
+      episodes_(context.episodes),
+      rollout_(RolloutGate::OptionsOf(config)) {}
 
 Result<std::unique_ptr<ActorNode>> ActorNode::Make(const ActingConfig& config,
                                                    const ActingContext& context) {
@@ -272,6 +273,7 @@ Status ActorNode::ConnectPolicy(const Origin& origin) {
 
 // Order: heartbeat, connections, acknowledgements, then as many steps as the turn allows.
 StepStatus ActorNode::Step(Time now) {
+  now_ = now;
   if (remote_ != nullptr) remote_->Advance(now);
   Report();
   member_->Poll(now, metrics_);
@@ -300,24 +302,26 @@ StepStatus ActorNode::Step(Time now) {
   if (busy) return StepStatus::Busy();
   // The last buffer may be smaller than insert_batch_size.
   if (steps_ == member_->steps_granted() && member_->steps_over() && writer_) Push();
-  return StepStatus::Idle(have_weights_ ? member_->next_heartbeat()
-                                        : std::min(member_->next_heartbeat(), next_pull_));
+  const bool pulls = !have_weights_ || rollout_.waiting();
+  return StepStatus::Idle(pulls ? std::min(member_->next_heartbeat(), next_pull_)
+                                : member_->next_heartbeat());
 }
 
-// The coordinator grants agent steps in blocks, so that the run's total is exact.
+// The coordinator grants agent steps in blocks, so that the run's total is exact. Requests the next
+// block before the current one is used up. A rollout is a block: others need the steps after it.
 void ActorNode::AskLease() {
-  // At least one vector step: MayStep requires as many.
-  const auto block = std::max<std::int64_t>(config_.actor.lease_steps, std::ssize(state_));
+  const std::int64_t envs = std::ssize(state_), left = rollout_.StepsToLease() * envs;
+  const std::int64_t block = std::max(config_.actor.lease_steps, envs);  // MayStep requires `envs`
   std::int64_t& wanted = member_->report().steps_wanted;
-  if (member_->steps_over() || wanted - steps_ > block) return;
-  // Requests the next block before the current one is used up.
-  wanted = steps_ + 2 * block;
+  if (member_->steps_over() || wanted - steps_ > (rollout_.enabled() ? left - 1 : block)) return;
+  wanted = steps_ + (rollout_.enabled() ? left : 2 * block);
   member_->SendHeartbeatSoon();
 }
 
 // Also pushes: a full buffer is pushed as soon as the window allows, and blocks steps until then.
 bool ActorNode::MayStep() {
   if (!writer_ || !have_weights_ || !result_.ok()) return false;
+  if (rollout_.waiting() && !MayBeginRollout()) return false;
   // A last lease smaller than the number of environments: all step, some are recorded.
   const std::int64_t leased = member_->steps_granted() - steps_;
   if (leased < std::int64_t(state_.size()) && !(leased > 0 && member_->steps_over())) return false;
@@ -329,6 +333,11 @@ bool ActorNode::MayStep() {
   }
   const InsertBounds bounds = InsertBoundsOf(config_.actor);
   return (items < bounds.items_due && frames < bounds.frames_due) || Push();
+}
+
+// Pushes the rest of a rollout. The next begins with newer weights (UseWeights), or as a refill.
+bool ActorNode::MayBeginRollout() {
+  return Push() && result_.ok() && rollout_.TryRefill(now_, member_->steps_over());
 }
 
 // Takes finished steps, and acts if the environments are idle. Returns false if there is nothing to
@@ -453,6 +462,10 @@ void ActorNode::Record() {
     env.episode_length = 0;
   }
   ++since_refresh_;
+  if (!rollout_.CountStep()) return;
+  // The unrolls end, and bootstrap from the observation that the next rollout begins with.
+  for (std::size_t i = 0; i < builders_.size(); ++i)
+    builders_[i].Cut(runner_->next_observation(i), 0.0F);
 }
 
 // Adds the discounted return after each valid step, and uses the fleet's scale for priorities. A
@@ -506,6 +519,7 @@ void ActorNode::UseWeights(const WeightSnapshot& snapshot) {
     history_->Note({.what = HistoryEvent::kReceived, .version = snapshot.version});
   }
   have_weights_ = true;
+  rollout_.Begin();
 }
 
 // Requests weights when they are due; one request at a time.
@@ -513,9 +527,11 @@ void ActorNode::PullWeights(Time now) {
   if (!weights_) return;
   if (const std::optional<WeightSnapshot> snapshot = weights_->Poll(now)) UseWeights(*snapshot);
   if (result_.ok()) result_ = weights_->error();
-  const bool due = !have_weights_ || since_refresh_ >= config_.actor.weight_sync_steps;
+  const bool due =
+      !have_weights_ ||
+      (rollout_.enabled() ? rollout_.waiting() : since_refresh_ >= config_.actor.weight_sync_steps);
   if (!due || weights_->requesting() || now < next_pull_) return;
-  next_pull_ = now + kPullEvery;
+  next_pull_ = now + (rollout_.waiting() ? RolloutGate::kPullEvery : kPullEvery);
   since_refresh_ = 0;
   weights_->Request(now);
 }
@@ -571,6 +587,7 @@ void ActorNode::Report() {
   metrics_.Gauge("actor/nonfinite_values", double(runner_->nonfinite_values()),
                  MetricKind::kCounter);
   metrics_.Gauge("actor/suspect_values", double(runner_->suspect_values()), MetricKind::kCounter);
+  metrics_.Gauge("actor/rollout_refills", double(rollout_.refills()), MetricKind::kCounter);
   metrics_.Gauge("actor/env_faults", double(runner_->faults()), MetricKind::kCounter);
   metrics_.Gauge("actor/insert_blocked", writer_->CanPush() ? 0 : 1);
   if (recorder_) recorder_->Report(&metrics_);

@@ -9,6 +9,7 @@
 #include "actors/actor_recorder.h"
 #include "actors/env_runner.h"
 #include "actors/inference/remote_policy.h"
+#include "actors/rollout_gate.h"
 #include "actors/trajectory_builder.h"
 #include "core/base/node.h"
 #include "net/control/fleet_member.h"
@@ -24,6 +25,8 @@ namespace troop {
 // An annealed ε follows the fleet's steps in the replay, as last reported by the coordinator: one
 // heartbeat late (0.25 s; longer with more than 125 actors), also in a restarted actor. With
 // actor.record_episodes complete episodes are also written to the run folder (ActorRecorder).
+// With learner.synchronous it plays rollouts with equal weights, and waits for newer ones between
+// them (RolloutGate).
 // With actor.inference = "server" the actor has no weights, and requests each step's actions from
 // an inference server. Invariants: at most InsertBounds::items_max items are buffered; agent steps
 // never exceed those leased; an episode number is never reused (incarnation << 32 | count).
@@ -73,6 +76,7 @@ class ActorNode final : public Node {
   // One step: lease, exploration, result, trajectory, push.
   void AskLease();
   bool MayStep();
+  bool MayBeginRollout();
   bool Advance();
   void Act();
   void BeginRecordings();
@@ -103,6 +107,8 @@ class ActorNode final : public Node {
   std::unique_ptr<ActorRecorder> recorder_;  // nullptr without actor.record_episodes
   std::unique_ptr<ReplayWriter> writer_;
   std::unique_ptr<WeightSubscriber> weights_;
+  RolloutGate rollout_;                  // learner.synchronous
+  Time now_{};                           // of this turn
   std::int64_t place_ = 0, places_ = 0;  // position in the ε ladder
   bool have_weights_ = false;
   // env.metrics: the numbers of the environments since the last report, and the next one.

@@ -301,5 +301,8 @@ std::span<const std::byte> EnvRunner::acted_on(std::size_t i) const { return Row
 std::span<const std::byte> EnvRunner::final_observation(std::size_t i) const {
   return Row(batch_->final_observation, i);
 }
+std::span<const std::byte> EnvRunner::next_observation(std::size_t i) const {
+  return Row(observation_, i);
+}
 
 }  // namespace troop

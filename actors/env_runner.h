@@ -90,6 +90,8 @@ class EnvRunner {
   // episode's last observation. Valid until the next Act or Poll.
   std::span<const std::byte> acted_on(std::size_t i) const;
   std::span<const std::byte> final_observation(std::size_t i) const;
+  // Bytes of the single frame that the next action will be chosen from. Valid until the next Act.
+  std::span<const std::byte> next_observation(std::size_t i) const;
 
   std::int64_t nonfinite_values() const { return nonfinite_values_; }  // total
   std::int64_t faults() const { return faults_; }

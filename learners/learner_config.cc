@@ -81,6 +81,19 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            .doc = "ppo: shift and scale the advantages of each batch to mean 0 and standard "
                   "deviation 1."},
           c.normalize_advantages);
+  v.Visit({.name = "learner.synchronous",
+           .doc = "pqn, vtrace, ppo: alternate between rollouts, in which every environment plays "
+                  "actor.unroll_length steps with the newest weights, and updates from them, while "
+                  "the actors wait."},
+          c.synchronous);
+  v.Visit({"learner.rollout_epochs", "learner.synchronous: passes over each rollout.",
+           Between(1, 1000)},
+          c.rollout_epochs);
+  v.Visit({"learner.rollout_minibatches",
+           "learner.synchronous: updates per pass, each from a random part of the rollout's "
+           "unrolls.",
+           Between(1, 65536)},
+          c.rollout_minibatches);
   v.Visit(
       {"learner.value_clip",
        "ppo: bound of the value's change since the weights that acted, beyond which its loss is "

@@ -41,8 +41,11 @@ struct LearnerConfig {
   double rho_bar = 1, c_bar = 1;     // vtrace, ppo: bounds of V-trace's ratios
   double ratio_clip = 0.2;           // ppo
   bool normalize_advantages = true;  // ppo: per batch
-  double value_clip = 0;  // ppo: of the value's change since the actors' weights; 0: none
-  double target_kl = 0;   // ppo: bound of a batch's KL divergence; 0: none
+  double value_clip = 0;            // ppo: of the value's change since the actors' weights; 0: none
+  bool synchronous = false;         // pqn, vtrace, ppo: actors wait for the weights
+  std::int64_t rollout_epochs = 4;  // synchronous: passes over a rollout
+  std::int64_t rollout_minibatches = 4;  // synchronous: per pass
+  double target_kl = 0;                  // ppo: bound of a batch's KL divergence; 0: none
   bool double_q = true;
   TdLoss loss = TdLoss::kHuber;
   std::int64_t target_update_every_updates = 500;  // updates between target copies

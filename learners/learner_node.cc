@@ -256,7 +256,10 @@ void LearnerNode::SubmitUpdates() {
   while (updater_->CanTake()) {
     std::unique_ptr<UpdateJob> job = NextJob();
     if (job->batches.empty()) return;
-    job->publish = Leads() && updater_->publishes() && publication_.TakeDue(submitted_);
+    const bool rollout_ended = source_->TakeRolloutEnd();
+    const bool due =
+        context_.config.rollout_steps > 0 ? rollout_ended : publication_.TakeDue(submitted_);
+    job->publish = due && Leads() && updater_->publishes();
     job->want_state = gathering_.wanted();
     job->taken = job->batches.size();
     batches_waiting_ += job->taken;
@@ -300,6 +303,9 @@ void LearnerNode::CollectUpdates() {
   UsesShards(topology_) ? SeeUpdates(algorithm_->updates()) : AdoptUpdates(algorithm_->updates());
   submitted_ = updates_;
   publication_.ReturnTo(updates_);
+  // A learner that does not publish begins its next rollout with the group's version.
+  if (!Leads() && context_.config.rollout_steps > 0 && sampler() != nullptr)
+    sampler()->ObservePolicyVersion(Version());
   // The leader reports newer ones.
   if (!Leads()) context_.member->report().checkpoint.clear();
 }

@@ -3,12 +3,18 @@
 #include "learners/learning_rate_schedule.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace troop {
 
 double UpdatesExpected(const TrainingConfig& config, int learners) {
   const LearnerConfig& l = config.learner;
   if (config.run.max_updates > 0) return double(config.run.max_updates);
+  if (config.rollout_steps > 0) {
+    const auto all = double(config.rollout_steps * std::max<std::int64_t>(1, config.learners));
+    return std::max(1.0, std::floor(config.run.total_steps / all) *
+                             double(l.rollout_epochs * l.rollout_minibatches));
+  }
   // The number of unrolls depends on where episodes end.
   if (config.replay.samples_per_insert <= 0 || config.unroll_length > 0) return 0;
   // The rate limiter samples nothing for the first min_items.

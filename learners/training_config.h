@@ -40,6 +40,7 @@ struct TrainingConfig {
   std::int64_t n_step = 3;         // actor.n_step
   std::int64_t unroll_length = 0;  // actor.unroll_length
   std::int64_t burn_in = 0;        // actor.burn_in
+  std::int64_t rollout_steps = 0;  // learner.synchronous: steps per learner and rollout; else 0
   std::int64_t insert_copies = 1;  // actor.insert_copies
   bool evaluator_enabled = true;   // evaluator.enabled
   std::string log_dir = "runs";    // log.dir

@@ -53,6 +53,17 @@ ReplaySetup ReplaySetupOf(const Config& config) {
           .batch_size = config.learner.batch_size};
 }
 
+namespace {
+
+// Each environment plays one unroll, or several that end with their episodes.
+std::int64_t RolloutStepsOf(const Config& config) {
+  if (!config.learner.synchronous) return 0;
+  return config.fleet.actors * config.actor.envs * config.actor.unroll_length /
+         std::max<std::int64_t>(1, config.fleet.learners);
+}
+
+}  // namespace
+
 // Learners get no section of the fleet or of the actors, only the values that they use.
 TrainingConfig TrainingConfigOf(const Config& config) {
   return {.seed = config.seed,
@@ -78,6 +89,7 @@ TrainingConfig TrainingConfigOf(const Config& config) {
           .n_step = config.actor.n_step,
           .unroll_length = config.actor.unroll_length,
           .burn_in = config.actor.burn_in,
+          .rollout_steps = RolloutStepsOf(config),
           .insert_copies = config.actor.insert_copies,
           .evaluator_enabled = config.evaluator.enabled,
           .log_dir = config.log.dir,
@@ -100,6 +112,7 @@ ActingConfig ActingConfigOf(const Config& config) {
           .gamma = config.learner.gamma,
           .value_rescaling = config.learner.value_rescaling,
           .value_clip = config.learner.value_clip,
+          .synchronous = config.learner.synchronous,
           .priority_max_share = config.learner.priority_max_share,
           .serial = config.fleet.mode == FleetMode::kSerial,
           .env_code = config.env_code};

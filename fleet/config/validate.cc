@@ -196,7 +196,9 @@ void CheckRatio(const Config& c, Conflicts* out) {
 // Checks sizes: of batches, of the table, and of the inserts of an actor.
 void CheckReplay(const Config& c, Conflicts* out) {
   CheckRatio(c, out);
-  const std::int64_t capacity = c.replay.capacity_items, batch = c.learner.batch_size;
+  // Synchronous learning takes its unrolls one by one.
+  const std::int64_t capacity = c.replay.capacity_items,
+                     batch = c.learner.synchronous ? 1 : c.learner.batch_size;
   out->If(batch > capacity, {"learner.batch_size", "replay.capacity_items"},
           "{} exceeds replay.capacity_items = {}; lower it, or raise the capacity", batch,
           capacity);

@@ -302,6 +302,68 @@ void CheckKeysOfUnrolls(const Config& c, Conflicts* out) {
           TomlNumber(l.c_bar), TomlNumber(l.rho_bar));
 }
 
+// Checks synchronous learning, whose rollouts take the place of the replay's ratio and batches.
+void CheckSynchronous(const Config& c, Conflicts* out) {
+  const LearnerConfig& l = c.learner;
+  const LearnerConfig plain;
+  const ActorConfig actor;
+  if (!l.synchronous) {
+    const auto unused = [&](bool changed, const char* key) {
+      out->If(changed, {key, "learner.synchronous"},
+              "has no effect without rollouts; omit it, or set learner.synchronous = true");
+    };
+    unused(l.rollout_epochs != plain.rollout_epochs, "learner.rollout_epochs");
+    unused(l.rollout_minibatches != plain.rollout_minibatches, "learner.rollout_minibatches");
+    unused(c.actor.refill_after_s != actor.refill_after_s, "actor.refill_after_s");
+    return;
+  }
+  out->If(!IsOnPolicy(l.algorithm), {"learner.synchronous", "learner.algorithm"},
+          "is supported by learner.algorithm = \"pqn\", \"vtrace\" and \"ppo\" only; set false, or "
+          "change the algorithm");
+  // Blames the key that differs, and names the required value.
+  const auto need = [&](bool good, const char* key, std::string_view value, std::string_view why) {
+    out->If(!good, {key, "learner.synchronous"}, "must be {} with learner.synchronous = true, {}",
+            value, why);
+  };
+  constexpr std::string_view kOnce = "which uses each rollout as a whole (learner.rollout_epochs)";
+  need(c.replay.max_times_sampled == 1, "replay.max_times_sampled", "1", kOnce);
+  need(c.replay.samples_per_insert == 0, "replay.samples_per_insert", "0", kOnce);
+  need(c.replay.sampler == SelectorKind::kFifo, "replay.sampler", "\"fifo\"", kOnce);
+  need(c.replay.min_items == c.replay.shards, "replay.min_items", std::to_string(c.replay.shards),
+       "one for each of replay.shards");
+  need(c.actor.insert_copies == 1, "actor.insert_copies", "1", kOnce);
+  need(l.batch_size == plain.batch_size, "learner.batch_size", "omitted",
+       "whose batches follow from learner.rollout_minibatches");
+  need(l.batches_per_request == plain.batches_per_request, "learner.batches_per_request", "1",
+       "whose unrolls come one by one");
+  need(l.publish_every_updates == plain.publish_every_updates, "learner.publish_every_updates",
+       "omitted", "which publishes after each rollout");
+  need(c.actor.weight_sync_steps == actor.weight_sync_steps, "actor.weight_sync_steps", "omitted",
+       "whose actors wait for new weights after each rollout");
+  need(c.actor.lease_steps == actor.lease_steps, "actor.lease_steps", "omitted",
+       "whose actors request the steps of a rollout");
+  need(c.actor.inference == InferencePlace::kLocal, "actor.inference", "\"local\"",
+       "whose actors wait for their weights");
+  need(c.env.frame_stack == 1, "env.frame_stack", "1", "whose unrolls end within an episode");
+  need(l.sync == LearnerSync::kAllReduce, "learner.sync", "\"allreduce\"",
+       "whose learners wait for each other");
+  need(l.hogwild_threads == 1, "learner.hogwild_threads", "1", "whose updates follow each other");
+  // Episodes of one step make as many unrolls.
+  const std::int64_t steps = c.fleet.actors * c.actor.envs * c.actor.unroll_length;
+  out->If(c.replay.capacity_items < steps,
+          {"replay.capacity_items", "fleet.actors", "actor.envs", "actor.unroll_length"},
+          "{} is less than the {} steps of a rollout, so that unrolls could be evicted before they "
+          "are used; raise it to at least {}",
+          c.replay.capacity_items, steps, steps);
+  if (c.fleet.learners <= 1) {
+    need(c.replay.shards == 1, "replay.shards", "1", "whose rollouts come from one queue");
+    return;
+  }
+  // Each learner has its own queue, which an equal number of actors fills.
+  need(c.replay.scope == ReplayScope::kLocal, "replay.scope", "\"local\"",
+       "where each of several learners has its own rollouts");
+}
+
 // Checks runs whose items are unrolls.
 void CheckUnrolls(const Config& c, Conflicts* out) {
   const AlgorithmKind algorithm = c.learner.algorithm;
@@ -445,6 +507,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckTwinCritics(c, out);
   CheckExternal(c, out);
   CheckUnrolls(c, out);
+  CheckSynchronous(c, out);
   CheckOwnNames(c, out);
   CheckDemonstrations(c, out);
 }

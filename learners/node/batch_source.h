@@ -34,6 +34,8 @@ class BatchSource {
   virtual bool all_have_batches() const = 0;
   // True if only the agent steps limit the run: neither a replay ratio nor max_updates does.
   virtual bool ends_with_steps() const = 0;
+  // True, once, after the last batch of a rollout (RolloutSampler): its weights are due.
+  virtual bool TakeRolloutEnd() { return false; }
   // Number of batches per job, where the updater allows `updater_max`.
   virtual std::size_t batches_max(std::size_t updater_max) const = 0;
   // Steps of the run after `updates` updates, where actors have made `agent_steps`. Thread-safe.

@@ -6,11 +6,15 @@
 #include <vector>
 
 #include "learners/node/batch_source.h"
+#include "learners/node/rollout_sampler.h"
 #include "replay/replica/delta_sampler.h"
 #include "replay/service/options_from_config.h"
 
 namespace troop {
 namespace {
+
+// Requests in flight for single unrolls, which a rollout consists of.
+constexpr std::int64_t kUnrollPrefetch = 32;
 
 class ReplayBatchSource final : public BatchSource {
  public:
@@ -27,8 +31,9 @@ class ReplayBatchSource final : public BatchSource {
   bool all_have_batches() const override { return false; }
   // Without a ratio or a number of updates, only the actors' steps can end the run.
   bool ends_with_steps() const override {
-    return config_.replay.samples_per_insert <= 0 && config_.run.max_updates == 0;
+    return !rollouts() && config_.replay.samples_per_insert <= 0 && config_.run.max_updates == 0;
   }
+  bool TakeRolloutEnd() override { return rollout_ != nullptr && rollout_->TakeEnd(); }
   std::size_t batches_max(std::size_t updater_max) const override { return updater_max; }
   std::int64_t StepsAt(std::uint64_t, std::int64_t agent_steps) const override {
     return agent_steps;
@@ -40,6 +45,10 @@ class ReplayBatchSource final : public BatchSource {
   }
 
  private:
+  bool rollouts() const { return config_.rollout_steps > 0; }
+  std::int64_t prefetch() const {
+    return std::max(config_.learner.prefetch, rollouts() ? kUnrollPrefetch : 0);
+  }
   ReplaySetup Setup() const;
   ReplaySampler::Options SamplingOptions(const TrajectorySpec& trajectory) const;
   Status AddShards(const ChannelOptions& options);
@@ -51,13 +60,14 @@ class ReplayBatchSource final : public BatchSource {
   const std::shared_ptr<const Demonstrations> demonstrations_;  // nullptr: none
   std::uint64_t first_batch_ = 0;  // its number, for the demonstrations
   std::unique_ptr<ReplaySampler> sampler_;
-  std::int32_t shards_ = 0;  // replay shards that the sampler uses
+  RolloutSampler* rollout_ = nullptr;  // sampler_ of synchronous learning
+  std::int32_t shards_ = 0;            // replay shards that the sampler uses
 };
 
 // Waits until the endpoints of all initial shards are known.
 Status ReplayBatchSource::Connect(ChannelOptions options) {
   // Room for priorities, totals and dictionaries in addition to requests for samples.
-  options.window = int(config_.learner.prefetch) + 12;
+  options.window = int(prefetch()) + 12;
   // Connected already: only shards that joined later are missing.
   if (sampler_) return AddShards(options);
   const std::vector<std::int32_t> shards =
@@ -80,6 +90,17 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
   sampler_ = config_.replay.placement == ReplayPlacement::kGpu
                  ? MakeDeltaSampler(std::move(channels[0]), trajectory, drawing)
                  : MakeReplaySampler(std::move(channels), trajectory, drawing);
+  if (rollouts()) {
+    auto rollout = std::make_unique<RolloutSampler>(
+        std::move(sampler_),
+        RolloutSampler::Options{.steps = config_.rollout_steps,
+                                .epochs = config_.learner.rollout_epochs,
+                                .minibatches = config_.learner.rollout_minibatches,
+                                .seed = config_.seed,
+                                .learner = member_.options().index});
+    rollout_ = rollout.get();
+    sampler_ = std::move(rollout);
+  }
   if (demonstrations_ != nullptr) {
     sampler_ = MakeDemonstrationSampler(demonstrations_, std::move(sampler_),
                                         {.rows = DemonstrationRows(config_.learner),
@@ -99,13 +120,14 @@ ReplaySetup ReplayBatchSource::Setup() const {
           .state_columns = StateColumns(config_.network.layers),
           .burn_in = config_.burn_in,
           .frame_stack = config_.frame_stack,
-          .batch_size = config_.learner.batch_size - DemonstrationRows(config_.learner)};
+          .batch_size =
+              rollouts() ? 1 : config_.learner.batch_size - DemonstrationRows(config_.learner)};
 }
 
 ReplaySampler::Options ReplayBatchSource::SamplingOptions(const TrajectorySpec& trajectory) const {
   ReplaySampler::Options options = SamplerOptionsFor(Setup(), trajectory);
-  options.prefetch = int(config_.learner.prefetch);
-  options.batches_per_request = int(config_.learner.batches_per_request);
+  options.prefetch = int(prefetch());
+  options.batches_per_request = rollouts() ? 1 : int(config_.learner.batches_per_request);
   // Serial mode decodes on the calling thread, to be deterministic and single-threaded.
   if (config_.serial) options.decode_threads = 0;
   return options;
@@ -141,6 +163,10 @@ void ReplayBatchSource::ReportBatches(const UpdateJob& job, const Queue& queue, 
       age += double(queue.updates) - double(UpdatesOf(batch.policy_version[i]));
       ++items;
     }
+  }
+  if (rollout_ != nullptr) {
+    metrics->Gauge("learner/rollouts", double(rollout_->rollouts()), MetricKind::kCounter);
+    metrics->Gauge("learner/dropped_unrolls", double(rollout_->dropped()), MetricKind::kCounter);
   }
   if (demonstrations_ != nullptr && rows > 0) {
     metrics->Ratio("learner/demonstration_fraction", (rows - items) / rows, rows);

@@ -107,13 +107,16 @@ class ActorWorld {
     PublishWeights(1);
   }
   // Returns batches sampled uniformly from the replay.
-  std::vector<SampleBatch> Draw() {
-    const TrajectorySpec trajectory = TrajectoryFor(Setup(), spec_);
+  std::vector<SampleBatch> Draw(std::int64_t batch_size = ReplaySetup().batch_size) {
+    ReplaySetup setup = Setup();
+    setup.batch_size = batch_size;
+    const TrajectorySpec trajectory = TrajectoryFor(setup, spec_);
     const auto sampler = MakeReplaySampler(
         *network_->Connect("inproc://replay", {.origin = {.role = Role::kLearner}}), trajectory,
-        SamplerOptionsFor(Setup(), trajectory));
+        SamplerOptionsFor(setup, trajectory));
     std::vector<SampleBatch> batches;
-    for (int i = 0; i < 20; ++i) {
+    // At most one batch per round; a queue may have many small ones.
+    for (int i = 0; i < (batch_size == 1 ? 200 : 20); ++i) {
       sampler->Poll(now_);
       while (network_->Pump(now_) || servers_->Pump(now_)) {
       }

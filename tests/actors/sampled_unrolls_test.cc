@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -58,6 +59,60 @@ TEST(SampledUnrollsTest, HaveLogProbabilitiesOfThePolicyThatActed) {
     EXPECT_EQ(actions.size(), 3u);
     EXPECT_LT(greedy, steps * 9 / 10);  // sampled
   }
+}
+
+// A rollout ends all unrolls, with the observation that the next one begins with. The actor waits
+// for newer weights, or makes a refill with the old ones.
+TEST(SampledUnrollsTest, SynchronousActorWaitsAfterEachRollout) {
+  constexpr std::int64_t kUnroll = 8, kEnvs = 4, kRollout = kUnroll * kEnvs;
+  ActingConfig config = Catch();
+  config.model.algorithm = AlgorithmKind::kPpo;
+  config.synchronous = true;
+  config.actor.envs = kEnvs;
+  config.actor.unroll_length = kUnroll;
+  config.actor.refill_after_s = 4;
+  config.actor.insert_batch_size = 3;
+  config.actor.weight_sync_steps = 1;  // not used
+  config.replay.sampler = SelectorKind::kFifo;
+  config.replay.max_times_sampled = 1;
+  config.replay.min_items = 1;
+  ActorWorld world(config);
+  const auto& done = world.coordinator().told.steps_done;
+  world.PublishWeights(1);
+  world.GrantUpTo(1 << 20);
+  ASSERT_TRUE(world.Rounds(1500));
+  EXPECT_EQ(done, kRollout) << "it waits with all its steps inserted";
+  world.PublishWeights(2);
+  ASSERT_TRUE(world.Rounds(1500));
+  EXPECT_EQ(done, 2 * kRollout);
+  EXPECT_EQ(world.Told("actor/rollout_refills"), 0);
+  ASSERT_TRUE(world.Rounds(4000));
+  EXPECT_EQ(done, 3 * kRollout) << "another actor is missing";
+  EXPECT_EQ(world.Told("actor/rollout_refills"), 1);
+  world.PublishWeights(3);
+  ASSERT_TRUE(world.Rounds(1500));
+  EXPECT_EQ(done, 4 * kRollout);
+  // Steps per version, the refill included; the last frame of an unroll is the first of the next.
+  std::map<std::uint64_t, std::int64_t> steps;
+  std::map<std::uint64_t, std::set<std::vector<float>>> first, last;
+  for (const SampleBatch& batch : world.Draw(1)) {
+    for (std::size_t i = 0; i < batch.key.size(); ++i) {
+      const auto length = std::size_t(batch.length[i]);
+      steps[batch.policy_version[i]] += std::int64_t(length);
+      const std::size_t frame =
+          batch.observation.spec().shape.elements() / (batch.key.size() * std::size_t(kUnroll + 1));
+      const auto row = batch.observation.as<float>().subspan(i * frame * std::size_t(kUnroll + 1),
+                                                             frame * std::size_t(kUnroll + 1));
+      const auto begin = row.first(frame), end = row.subspan(length * frame, frame);
+      first[batch.policy_version[i]].insert({begin.begin(), begin.end()});
+      if (batch.discount.as<float>()[i * std::size_t(kUnroll) + length - 1] == 1)
+        last[batch.policy_version[i]].insert({end.begin(), end.end()});
+    }
+  }
+  EXPECT_EQ(steps, (std::map<std::uint64_t, std::int64_t>{
+                       {1, kRollout}, {2, 2 * kRollout}, {3, kRollout}}));
+  ASSERT_FALSE(last[1].empty());
+  for (const std::vector<float>& frame : last[1]) EXPECT_TRUE(first[2].contains(frame));
 }
 
 // log N of an action inside the bounds, log Φ of a tail at a bound, in units of half the range.

@@ -85,6 +85,21 @@ TEST(RateScheduleTest, DerivesUpdateCountFromReplayRatio) {
   EXPECT_EQ(UpdatesExpected(config, 3), 17);
 }
 
+// Whole rollouts only; two learners make their updates together.
+TEST(RateScheduleTest, DerivesUpdateCountFromRollouts) {
+  TrainingConfig config = ConfigOf(0, 0, 0);
+  config.run.total_steps = 1000;
+  config.replay.samples_per_insert = 0;
+  config.learner.rollout_epochs = 3;
+  config.learner.rollout_minibatches = 4;
+  config.rollout_steps = 128;
+  EXPECT_EQ(UpdatesExpected(config, 1), 7 * 12);
+  config.learners = 2;
+  EXPECT_EQ(UpdatesExpected(config, 2), 3 * 12);
+  config.rollout_steps = 2000;
+  EXPECT_EQ(UpdatesExpected(config, 2), 1);
+}
+
 // Where updates follow the steps, news of the last ones may come before the last updates.
 TEST(RateScheduleTest, KeepsPositiveRateAfterLastStep) {
   for (const double ratio : {0.0, 8.0}) {

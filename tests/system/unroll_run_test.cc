@@ -30,6 +30,28 @@ class UnrollRunTest : public SystemTest {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
+  // Rollouts of 16 steps by each environment, three passes of two minibatches.
+  static std::vector<std::string> SynchronousWords(const std::string& algorithm,
+                                                   const std::vector<std::string>& more) {
+    std::vector<std::string> words{
+        "learner.algorithm=" + algorithm,
+        "learner.synchronous=true",
+        "learner.rollout_epochs=3",
+        "learner.rollout_minibatches=2",
+        "actor.unroll_length=16",
+        "actor.insert_batch_size=8",
+        "actor.weight_sync_steps=100",
+        "actor.lease_steps=1000",
+        "network.layers=[{type=\"linear\", units=32, activation=\"none\"}, {type=\"layer_norm\"}]",
+        "replay.sampler=fifo",
+        "replay.max_times_sampled=1",
+        "replay.samples_per_insert=0",
+        "replay.min_items=1",
+        "replay.capacity_items=" + std::to_string(kCapacity),
+        "run.total_steps=" + std::to_string(kUnrolledSteps)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
   double Updates(const std::string& name) const {
     return Json(run(name) + "/result.json").Find("updates")->number;
   }
@@ -78,6 +100,46 @@ TEST_F(UnrollRunTest, LearnersSurviveDeaths) {
     const JsonValue result = Json(run(name) + "/result.json");
     EXPECT_GT(result.Find("updates")->number, 100);
     EXPECT_TRUE(std::isfinite(result.Find("final_return_mean")->number));
+  }
+}
+
+// Every step is in one rollout or is dropped; each rollout has the same number of updates.
+TEST_F(UnrollRunTest, SynchronousRolloutsAddUp) {
+  for (const std::string mode : {"processes", "serial"}) {
+    const auto troop = Train(SynchronousWords("ppo", {"name=" + mode, "fleet.mode=" + mode}));
+    ExpectDone(troop.get(), kUnrolledSteps, mode);
+    const double rollouts = Metric("learner/rollouts", mode);
+    // 2 actors x 4 environments x 16 steps. The last rollout is not complete.
+    EXPECT_EQ(rollouts, std::floor(kUnrolledSteps / 128.0));
+    EXPECT_EQ(Updates(mode), rollouts * 3 * 2);
+    EXPECT_EQ(Metric("replay/inserts", mode), Metric("replay/samples", mode));
+    EXPECT_LE(Metric("learner/dropped_unrolls", mode), 128);
+    EXPECT_EQ(Metric("actor/rollout_refills", mode), 0);
+    // The newest weights played, before the 6 updates from their rollout.
+    EXPECT_LE(Metric("learner/sample_age", mode), 6);
+  }
+}
+
+// A dead actor's share comes from its successor; that of a stopped one from the others' refills.
+TEST_F(UnrollRunTest, SynchronousLearnersSurviveDeaths) {
+  for (const std::string algorithm : {"ppo", "pqn", "vtrace"}) {
+    std::vector<std::string> words = SynchronousWords(
+        algorithm, {"name=" + algorithm, "actor.refill_after_s=0.3", "fleet.backoff_initial_s=1"});
+    // The learners of a group have their own queues.
+    if (algorithm == "ppo") {
+      words.insert(words.end(), {"fleet.learners=2", "fleet.actors=4", "replay.scope=local",
+                                 "replay.shards=2", "replay.min_items=2"});
+    }
+    const auto troop = Train(words);
+    ASSERT_TRUE(AwaitSteps(3000, algorithm)) << troop->output();
+    for (const char* const role : {"learner", "actor"}) {
+      const std::vector<pid_t> processes = RoleProcesses(Coordinator(algorithm), role);
+      ASSERT_FALSE(processes.empty());
+      SendSignal(processes[0], SIGKILL);
+    }
+    ExpectDone(troop.get(), kUnrolledSteps, algorithm);
+    EXPECT_GT(Updates(algorithm), 100);
+    EXPECT_GT(Metric("learner/rollouts", algorithm), 10);
   }
 }
 

@@ -187,6 +187,11 @@ inline void RepairLayers(std::vector<LayerConfig>* layers) {
 
 // Unrolls for the algorithms that learn from them, and from nothing else.
 inline void RepairUnrolls(Config* c) {
+  // Rollouts determine most other keys of actors and replay (unroll_keys_test.cc).
+  c->learner.synchronous = false;
+  c->learner.rollout_epochs = LearnerConfig().rollout_epochs;
+  c->learner.rollout_minibatches = LearnerConfig().rollout_minibatches;
+  c->actor.refill_after_s = ActorConfig().refill_after_s;
   const Config plain;
   const bool unrolls = LearnsFromUnrolls(c->learner.algorithm);
   for (LayerConfig& layer : c->network.critic_layers)

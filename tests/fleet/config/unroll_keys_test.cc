@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "fleet/config/config.h"
+#include "fleet/config/role_configs.h"
 
 namespace troop {
 namespace {
@@ -109,6 +110,72 @@ TEST(UnrollKeysTest, RejectsImpossibleCombinations) {
   };
   for (const auto& [overrides, error] : cases)
     EXPECT_THAT(ParseConfig("", "run.toml", overrides).status().message(), HasSubstr(error));
+}
+
+// A config that is accepted, with the overrides of a case after it.
+std::vector<std::string> Synchronous(std::vector<std::string> more) {
+  std::vector<std::string> all{"learner.algorithm=ppo",       "actor.unroll_length=32",
+                               "learner.synchronous=true",    "replay.max_times_sampled=1",
+                               "replay.samples_per_insert=0", "replay.sampler=fifo",
+                               "replay.min_items=1"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST(UnrollKeysTest, SynchronousLearningRejectsKeysWithoutEffect) {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {Ppo({"learner.rollout_epochs=3"}),
+       "learner.rollout_epochs=3: has no effect without rollouts"},
+      {Ppo({"learner.rollout_minibatches=3"}), "has no effect without rollouts"},
+      {Ppo({"actor.refill_after_s=3"}), "has no effect without rollouts"},
+      {R2d2({"learner.synchronous=true"}),
+       "is supported by learner.algorithm = \"pqn\", \"vtrace\" and \"ppo\" only"},
+      {{"learner.synchronous=true"}, "is supported by learner.algorithm = \"pqn\""},
+      {Synchronous({"replay.max_times_sampled=4"}), "replay.max_times_sampled=4: must be 1 with"},
+      {Synchronous({"replay.samples_per_insert=1"}), "replay.samples_per_insert=1: must be 0 with"},
+      {Synchronous({"replay.sampler=uniform"}), "must be \"fifo\" with"},
+      {Synchronous({"replay.min_items=2"}),
+       "must be 1 with learner.synchronous = true, one for each of"},
+      {Synchronous({"actor.insert_copies=2"}), "must be 1 with"},
+      {Synchronous({"learner.batch_size=8"}), "batches follow from learner.rollout_minibatches"},
+      {Synchronous({"learner.batches_per_request=2"}), "unrolls come one by one"},
+      {Synchronous({"learner.publish_every_updates=2"}), "publishes after each rollout"},
+      {Synchronous({"actor.weight_sync_steps=2"}), "wait for new weights after each rollout"},
+      {Synchronous({"actor.lease_steps=2"}), "request the steps of a rollout"},
+      {Synchronous({"actor.inference=server"}), "actor.inference=server: must be \"local\" with"},
+      {Synchronous({"env.frame_stack=2"}), "env.frame_stack=2: must be 1 with"},
+      {Synchronous({"learner.sync=paramserver"}), "must be \"allreduce\" with"},
+      {Synchronous({"learner.hogwild_threads=2"}), "updates follow each other"},
+      {Synchronous({"replay.shards=2"}), "must be 1 with"},
+      {Synchronous({"fleet.learners=2"}), "must be \"local\" with"},
+      {Synchronous({"fleet.learners=2", "replay.scope=local", "replay.shards=2", "fleet.actors=3"}),
+       "3 actors can't be divided evenly among 2 learners"},
+      {Synchronous({"replay.capacity_items=200"}), "is less than the 256 steps of a rollout"},
+      {Synchronous({"learner.rollout_epochs=0"}), "learner.rollout_epochs"},
+      {Synchronous({"learner.rollout_minibatches=0"}), "learner.rollout_minibatches"},
+      {Synchronous({"actor.refill_after_s=0"}), "actor.refill_after_s"},
+  };
+  for (const auto& [overrides, error] : cases)
+    EXPECT_THAT(ParseConfig("", "run.toml", overrides).status().message(), HasSubstr(error));
+}
+
+TEST(UnrollKeysTest, SynchronousLearnersShareTheStepsOfARollout) {
+  for (const std::string algorithm : {"pqn", "vtrace", "ppo"}) {
+    const auto config =
+        ParseConfig("", "run.toml", Synchronous({"learner.algorithm=" + algorithm}));
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    // One actor with 8 environments.
+    EXPECT_EQ(TrainingConfigOf(*config).rollout_steps, 8 * 32);
+    EXPECT_TRUE(ActingConfigOf(*config).synchronous);
+  }
+  const auto two =
+      ParseConfig("", "run.toml",
+                  Synchronous({"fleet.learners=2", "replay.scope=local", "replay.shards=2",
+                               "replay.min_items=2", "fleet.actors=4"}));
+  ASSERT_TRUE(two.ok()) << two.status().ToString();
+  EXPECT_EQ(TrainingConfigOf(*two).rollout_steps, 2 * 8 * 32);
+  const auto plain = ParseConfig("", "run.toml", Ppo({}));
+  EXPECT_EQ(TrainingConfigOf(*plain).rollout_steps, 0);
 }
 
 TEST(UnrollKeysTest, AcceptsShardsThreadsAndInferenceServers) {
