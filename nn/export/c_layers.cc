@@ -1,0 +1,271 @@
+// Implements the translation of a policy's layers to C99: constants, and calls of the layers'
+// functions.
+#include "nn/export/c_layers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nn/export/c_policy_text.h"
+
+namespace troop {
+namespace {
+
+// 9 digits identify every f32 (IEEE 754-2008, sec. 5.12.2); the point makes it a constant of C.
+std::string Literal(float value) {
+  std::string text = fmt::format("{:.9g}", value);
+  if (text.find_first_of(".e") == text.npos) text += ".0";
+  return text + "f";
+}
+
+// Translates the layers to calls. Their outputs alternate between two buffers of the state, `a` and
+// `b`, whose sizes are counted.
+class CTranslator {
+ public:
+  CTranslator(const PolicyDescription& policy, const TensorFile& file)
+      : policy_(policy), file_(file) {}
+
+  // Errors of parameters are recorded, and end the translation after the layer.
+  Result<CLayers> Translate() {
+    Use(CFunction::kFinite);
+    for (const PolicyLayer& layer : policy_.layers) {
+      Translate(layer);
+      TROOP_RETURN_IF_ERROR(error_);
+    }
+    CLayers out{.constants = std::move(constants_),
+                .calls = std::move(calls_),
+                .result = Name(present_),
+                .values = values_};
+    // C has no empty arrays.
+    for (std::size_t i = 0; i < out.sizes.size(); ++i)
+      out.sizes[i] = std::max<std::int64_t>(sizes_[i], 1);
+    for (int i = 0; i < kCFunctions; ++i) {
+      if (used_[std::size_t(i)]) out.functions += TextOf(CFunction(i));
+    }
+    return out;
+  }
+
+ private:
+  static const char* Name(int buffer) { return buffer == 0 ? "state->a" : "state->b"; }
+
+  void Use(CFunction function) { used_[std::size_t(function)] = true; }
+  // A call of a function, whose name is text after the prefix.
+  template <class... Args>
+  void Call(CFunction function, fmt::format_string<Args...> format, Args&&... args) {
+    Use(function);
+    calls_ += "  @_" + fmt::format(format, std::forward<Args>(args)...) + ";\n";
+  }
+  // The buffer of the next output, with room for this number of elements.
+  const char* Next(std::int64_t elements) {
+    if (present_ >= 0) present_ = 1 - present_;
+    if (present_ < 0) present_ = 0;
+    sizes_[present_] = std::max(sizes_[present_], elements);
+    return Name(present_);
+  }
+  // The output of the layer before: the observation for the first layer.
+  const char* Present() const { return present_ < 0 ? "in" : Name(present_); }
+
+  void Translate(const PolicyLayer& layer) {
+    const std::int64_t in = layer.in.elements(), out = layer.out.elements();
+    const char* const from = Present();  // before Next changes it
+    switch (layer.kind) {
+      case PolicyLayerKind::kClip:
+        return Clip(layer);
+      case PolicyLayerKind::kScale:
+        return Call(CFunction::kScale, "scale({}, {}, {}, {})", Literal(layer.factor), in, from,
+                    Next(out));
+      case PolicyLayerKind::kNormalize:
+        return Normalize(layer);
+      case PolicyLayerKind::kOneHot:
+        return Call(CFunction::kOneHot, "one_hot({}, {}, {}, {})", layer.classes, in, from,
+                    Next(out));
+      case PolicyLayerKind::kImages:
+        return Call(CFunction::kImages, "images({}, {}, {}, {}, {}, {})", Literal(layer.factor),
+                    layer.stack, layer.out[0] * layer.out[1], layer.out[2] / layer.stack, from,
+                    Next(out));
+      case PolicyLayerKind::kConv2d:
+        return Conv2d(layer);
+      case PolicyLayerKind::kLinear:
+        Linear(layer.tensors, out, in, {Present(), Next(out)});
+        return Activate(layer.activation, out);
+      case PolicyLayerKind::kLayerNorm:
+        return LayerNorm(layer);
+      case PolicyLayerKind::kDueling:
+        return Dueling(layer);
+      case PolicyLayerKind::kCategoricalMean:
+        return CategoricalMean(layer);
+      case PolicyLayerKind::kQuantileMean:
+        return Call(CFunction::kQuantileMean, "quantile_mean({}, {}, {}, {})", out, in / out, from,
+                    Next(out));
+      case PolicyLayerKind::kActionBounds:
+        Use(CFunction::kTanh);
+        return ActionBounds(CFunction::kActionBounds, "action_bounds");
+      case PolicyLayerKind::kClippedBounds:
+        return ActionBounds(CFunction::kClippedBounds, "clipped_bounds");
+    }
+  }
+
+  // Writes a static constant array, which compilers put into read-only memory, in lines of at most
+  // 96 columns. Returns its name.
+  std::string Constant(std::string_view what, std::span<const float> values) {
+    std::string name = fmt::format("@_{}_{}", what, count_++);
+    constants_ += fmt::format("static const float {}[{}] = {{\n", name, values.size());
+    std::string line = " ";
+    for (const float value : values) {
+      const std::string text = " " + Literal(value) + ",";
+      if (line.size() + text.size() > 96) constants_ += std::exchange(line, " ") + "\n";
+      line += text;
+    }
+    constants_ += line + "\n};\n";
+    values_ += std::int64_t(values.size());
+    return name;
+  }
+  // The values of a parameter; records an error if there is none of that size, or too many values.
+  std::span<const float> Values(const std::string& name, std::int64_t elements) {
+    const auto found = file_.tensors.find(name);
+    if (found == file_.tensors.end() || found->second.elements() != elements) {
+      error_ = InvalidArgument("the network has no parameter {} of {} values", name, elements);
+      return {};
+    }
+    return found->second.as<float>();
+  }
+  std::string Parameter(const std::string& name, std::int64_t elements) {
+    return Constant("w", Values(name, elements));
+  }
+
+  struct Buffers {
+    std::string in, out;
+  };
+  void Linear(const std::string& tensors, std::int64_t out, std::int64_t in,
+              const Buffers& buffers) {
+    const std::string weight = Parameter(tensors + ".weight", out * in);
+    const std::string bias = Parameter(tensors + ".bias", out);
+    Call(CFunction::kLinear, "linear({}, {}, {}, {}, {}, {})", weight, bias, out, in, buffers.in,
+         buffers.out);
+  }
+  // In place, on the output of the last layer.
+  void Activate(Activation activation, std::int64_t n) {
+    if (activation == Activation::kRelu) Call(CFunction::kRelu, "relu({}, {})", n, Present());
+    if (activation != Activation::kTanh) return;
+    Use(CFunction::kTanh);
+    Call(CFunction::kTanhAll, "tanh_all({}, {})", n, Present());
+  }
+
+  // The layers after it read floats, which must then be the observation's own type.
+  void Clip(const PolicyLayer& layer) {
+    if (policy_.observation.dtype != DType::kF32) {
+      error_ = InvalidArgument("format \"c\" has no clipping of {} observations; use another one",
+                               DTypeName(policy_.observation.dtype));
+      return;
+    }
+    const char* const from = Present();
+    const std::int64_t n = layer.in.elements();
+    Call(CFunction::kClip, "clip({}, {}, {}, {}, {})", Literal(layer.low), Literal(layer.high), n,
+         from, Next(n));
+  }
+
+  // Mean and deviation as in nn/layers/normalize_layer.cc.
+  void Normalize(const PolicyLayer& layer) {
+    const std::int64_t n = layer.in.elements();
+    const auto variance = Values(layer.tensors + ".variance", n);
+    const auto count = Values(layer.tensors + ".count", 1);
+    if (!error_.ok()) return;
+    // The inverse deviation is computed here: the file needs no square root.
+    std::vector<float> inverse;
+    for (const float v : variance)
+      inverse.push_back(count[0] > 0 ? float(1 / std::sqrt(double(v) + 1e-8)) : 1);
+    const std::string mean = Parameter(layer.tensors + ".mean", n);
+    const char* const from = Present();
+    Call(CFunction::kNormalize, "normalize({}, {}, {}, {}, {})", mean, Constant("w", inverse), n,
+         from, Next(n));
+  }
+
+  void Conv2d(const PolicyLayer& layer) {
+    const std::int64_t k = layer.kernel, channels = layer.in[2], filters = layer.out[2];
+    const std::string weight = Parameter(layer.tensors + ".weight", filters * k * k * channels);
+    const std::string bias = Parameter(layer.tensors + ".bias", filters);
+    const std::string size = fmt::format("@_size_{}", count_++);
+    constants_ +=
+        fmt::format("static const int32_t {}[7] = {{{}, {}, {}, {}, {}, {}, {}}};\n", size, k,
+                    layer.stride, layer.in[1], channels, layer.out[0], layer.out[1], filters);
+    // The name of the input's buffer is read before Next changes it.
+    const char* const from = Present();
+    Call(CFunction::kConv2d, "conv2d({}, {}, {}, {}, {})", weight, bias, size, from,
+         Next(layer.out.elements()));
+    Activate(layer.activation, layer.out.elements());
+  }
+
+  // In place on the last output, which exists: each network begins with an input layer.
+  void LayerNorm(const PolicyLayer& layer) {
+    const std::int64_t n = layer.in[layer.in.rank() - 1], rows = layer.in.elements() / n;
+    const std::string weight = Parameter(layer.tensors + ".weight", n);
+    const std::string bias = Parameter(layer.tensors + ".bias", n);
+    Use(CFunction::kInverseRoot);
+    Call(CFunction::kLayerNorm, "layer_norm({}, {}, {}, {}, {})", weight, bias, rows, n, Present());
+    Activate(layer.activation, layer.in.elements());
+  }
+
+  // The advantages are in the output buffer, followed by the hidden units and the value.
+  void Dueling(const PolicyLayer& layer) {
+    const std::int64_t in = layer.in.elements(), units = layer.units, out = layer.out[0];
+    const std::string from = Present();
+    const std::string to = Next(out + units + layer.numbers);
+    const std::string hidden = fmt::format("{} + {}", to, out);
+    const std::string value = fmt::format("{} + {}", to, out + units);
+    const auto stream = [&](const std::string& name, std::int64_t outputs,
+                            const std::string& result) {
+      if (units > 0) {
+        Linear(fmt::format("{}.{}.hidden", layer.tensors, name), units, in, {from, hidden});
+        Call(CFunction::kRelu, "relu({}, {})", units, hidden);
+      }
+      Linear(fmt::format("{}.{}", layer.tensors, name), outputs, units > 0 ? units : in,
+             {units > 0 ? hidden : from, result});
+    };
+    stream("value", layer.numbers, value);
+    stream("advantage", out, to);
+    Call(CFunction::kDueling, "dueling({}, {}, {}, {})", value, out / layer.numbers, layer.numbers,
+         to);
+  }
+
+  void CategoricalMean(const PolicyLayer& layer) {
+    const std::int64_t actions = layer.out[0], atoms = layer.in[0] / actions;
+    const double step = (double(layer.high) - double(layer.low)) / double(atoms - 1);
+    // Its function calls the exponential.
+    Use(CFunction::kExp);
+    const char* const from = Present();
+    Call(CFunction::kCategoricalMean, "categorical_mean({}, {}, {}, {}, {}, {})",
+         Literal(layer.low), Literal(float(step)), actions, atoms, from, Next(actions));
+  }
+
+  // In place: the output has the size of the input.
+  void ActionBounds(CFunction function, const char* name) {
+    const std::string low = Constant("w", policy_.action.low);
+    Call(function, "{}({}, {}, {}, {})", name, low, Constant("w", policy_.action.high),
+         policy_.action.low.size(), Present());
+  }
+
+  const PolicyDescription& policy_;
+  const TensorFile& file_;
+  std::string constants_, calls_;
+  std::array<bool, kCFunctions> used_{};
+  std::int64_t sizes_[2] = {};
+  std::int64_t values_ = 0;
+  int present_ = -1;  // the buffer with the last output; -1: none yet
+  int count_ = 0;     // of constants
+  Status error_;
+};
+
+}  // namespace
+
+Result<CLayers> TranslateToC(const PolicyDescription& policy, const TensorFile& file) {
+  return CTranslator(policy, file).Translate();
+}
+
+}  // namespace troop
