@@ -109,6 +109,12 @@ class CTranslator {
         return ActionBounds(CFunction::kActionBounds, "action_bounds");
       case PolicyLayerKind::kClippedBounds:
         return ActionBounds(CFunction::kClippedBounds, "clipped_bounds");
+      case PolicyLayerKind::kPadding:
+        return Pad(layer.padding, layer.in, {from, Next(out)});
+      case PolicyLayerKind::kMaxPool:
+        return MaxPool(layer);
+      case PolicyLayerKind::kResidual:
+        return Residual(layer);
     }
   }
 
@@ -187,19 +193,67 @@ class CTranslator {
          from, Next(n));
   }
 
+  // A constant array of sizes. Returns its name.
+  std::string Sizes(const std::vector<std::int64_t>& sizes) {
+    std::string name = fmt::format("@_size_{}", count_++);
+    constants_ += fmt::format("static const int32_t {}[{}] = {{{}}};\n", name, sizes.size(),
+                              fmt::join(sizes, ", "));
+    return name;
+  }
+
+  // A convolution without padding and activation.
+  struct Kernel {
+    std::int64_t size, stride;
+  };
+  void Convolve(const std::string& tensors, Kernel kernel, const Shape& in, const Shape& out,
+                const Buffers& buffers) {
+    const std::int64_t k = kernel.size, channels = in[2], filters = out[2];
+    const std::string weight = Parameter(tensors + ".weight", filters * k * k * channels);
+    const std::string bias = Parameter(tensors + ".bias", filters);
+    const std::string size = Sizes({k, kernel.stride, in[1], channels, out[0], out[1], filters});
+    Call(CFunction::kConv2d, "conv2d({}, {}, {}, {}, {})", weight, bias, size, buffers.in,
+         buffers.out);
+  }
   void Conv2d(const PolicyLayer& layer) {
-    const std::int64_t k = layer.kernel, channels = layer.in[2], filters = layer.out[2];
-    const std::string weight = Parameter(layer.tensors + ".weight", filters * k * k * channels);
-    const std::string bias = Parameter(layer.tensors + ".bias", filters);
-    const std::string size = fmt::format("@_size_{}", count_++);
-    constants_ +=
-        fmt::format("static const int32_t {}[7] = {{{}, {}, {}, {}, {}, {}, {}}};\n", size, k,
-                    layer.stride, layer.in[1], channels, layer.out[0], layer.out[1], filters);
     // The name of the input's buffer is read before Next changes it.
-    const char* const from = Present();
-    Call(CFunction::kConv2d, "conv2d({}, {}, {}, {}, {})", weight, bias, size, from,
-         Next(layer.out.elements()));
+    const std::string from = Present();
+    Convolve(layer.tensors, {layer.kernel, layer.stride}, layer.in, layer.out,
+             {from, Next(layer.out.elements())});
     Activate(layer.activation, layer.out.elements());
+  }
+
+  // Zeros around an image, which must not be in the same buffer.
+  void Pad(std::int64_t padding, const Shape& in, const Buffers& buffers) {
+    Call(CFunction::kPad, "pad({}, {}, {}, {}, {}, {})", padding, in[0], in[1], in[2], buffers.in,
+         buffers.out);
+  }
+  // The function cuts windows at the edges, for which it needs the sizes of both images.
+  void MaxPool(const PolicyLayer& layer) {
+    const Shape &in = layer.in, &out = layer.out;
+    const std::string size =
+        Sizes({layer.kernel, layer.stride, layer.padding, in[0], in[1], in[2], out[0], out[1]});
+    const char* const from = Present();
+    Call(CFunction::kMaxPool, "max_pool({}, {}, {})", size, from, Next(out.elements()));
+  }
+
+  // The padded image follows the output in its buffer.
+  void Residual(const PolicyLayer& layer) {
+    const Shape& in = layer.in;
+    const std::int64_t n = in.elements(), padding = layer.kernel / 2;
+    const Shape outer{in[0] + 2 * padding, in[1] + 2 * padding, in[2]};
+    const std::string from = Present();
+    const std::string to = Next(n + outer.elements());
+    const std::string padded = fmt::format("{} + {}", to, n);
+    // relu keeps the zeros around the image.
+    Pad(padding, in, {from, padded});
+    Call(CFunction::kRelu, "relu({}, {})", outer.elements(), padded);
+    Convolve(layer.tensors + ".conv0", {layer.kernel, 1}, outer, in, {padded, to});
+    Call(CFunction::kRelu, "relu({}, {})", n, to);
+    // The second convolution reads the padded output of the first one, and overwrites that output.
+    Pad(padding, in, {to, padded});
+    Convolve(layer.tensors + ".conv1", {layer.kernel, 1}, outer, in, {padded, to});
+    Call(CFunction::kAdd, "add({}, {}, {})", n, from, to);
+    Activate(layer.activation, n);
   }
 
   // In place on the last output, which exists: each network begins with an input layer.

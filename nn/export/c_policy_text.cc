@@ -290,6 +290,57 @@ static void @_clipped_bounds(const float* low, const float* high, int32_t n, flo
 }
 )";
 
+// Zeros first: the rows of the image are then one loop.
+constexpr std::string_view kPadText = R"(
+/* out [rows + 2 padding, width + 2 padding, channels]: in [rows, width, channels] among zeros. */
+static void @_pad(int32_t padding, int32_t rows, int32_t width, int32_t channels, const float* in,
+                  float* out) {
+  const int32_t length = width * channels, outer = length + 2 * padding * channels;
+  int32_t y, i;
+  for (i = 0; i < (rows + 2 * padding) * outer; ++i) out[i] = 0.0f;
+  out += padding * (outer + channels);
+  for (y = 0; y < rows; ++y, in += length, out += outer) {
+    for (i = 0; i < length; ++i) out[i] = in[i];
+  }
+}
+)";
+
+// NaN replaces a number and stays, so that it reaches the check of the results.
+constexpr std::string_view kMaxPoolText = R"(
+/* in [height, width, channels], out [rows, columns, channels]: largest elements of windows.
+   size: kernel, stride, padding, height, width, channels, rows, columns. */
+static void @_max_pool(const int32_t* size, const float* in, float* out) {
+  const int32_t kernel = size[0], stride = size[1], padding = size[2], height = size[3];
+  const int32_t width = size[4], channels = size[5], rows = size[6], columns = size[7];
+  int32_t row, column, c, y, x;
+  for (row = 0; row < rows; ++row) {
+    for (column = 0; column < columns; ++column) {
+      const int32_t top = row * stride - padding, left = column * stride - padding;
+      const int32_t y0 = top > 0 ? top : 0, x0 = left > 0 ? left : 0;
+      for (c = 0; c < channels; ++c) {
+        float most = in[(y0 * width + x0) * channels + c];
+        for (y = y0; y < top + kernel && y < height; ++y) {
+          for (x = x0; x < left + kernel && x < width; ++x) {
+            const float value = in[(y * width + x) * channels + c];
+            if (most == most && !(value <= most)) most = value;
+          }
+        }
+        *out++ = most;
+      }
+    }
+  }
+}
+)";
+
+// The sum of a residual block.
+constexpr std::string_view kAddText = R"(
+/* sum += x. */
+static void @_add(int32_t n, const float* x, float* sum) {
+  int32_t i;
+  for (i = 0; i < n; ++i) sum[i] += x[i];
+}
+)";
+
 }  // namespace
 
 // One entry for each function; the compiler warns about a missing one.
@@ -333,6 +384,12 @@ std::string_view TextOf(CFunction function) {
       return kActionBoundsText;
     case CFunction::kClippedBounds:
       return kClippedBoundsText;
+    case CFunction::kPad:
+      return kPadText;
+    case CFunction::kMaxPool:
+      return kMaxPoolText;
+    case CFunction::kAdd:
+      return kAddText;
   }
   return {};
 }

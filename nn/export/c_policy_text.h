@@ -28,8 +28,11 @@ enum class CFunction : int {
   kQuantileMean,
   kActionBounds,
   kClippedBounds,
+  kPad,
+  kMaxPool,
+  kAdd,
 };
-inline constexpr int kCFunctions = int(CFunction::kClippedBounds) + 1;
+inline constexpr int kCFunctions = int(CFunction::kAdd) + 1;
 
 // The definition. `@` stands for the prefix of all names, and `@@` for the C type of observations.
 std::string_view TextOf(CFunction function);

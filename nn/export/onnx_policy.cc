@@ -97,6 +97,19 @@ class PolicyTranslator {
       case PolicyLayerKind::kClippedBounds:
         return ActionBounds(
             graph_.Add("Max", {graph_.Add("Min", {x_, graph_.Scalar(1)}), graph_.Scalar(-1)}));
+      case PolicyLayerKind::kPadding:
+        ChannelsFirst();
+        x_ = graph_.Add("Pad", {x_, graph_.Integers(Pads({0, 0, layer.padding, layer.padding}))});
+        return;
+      case PolicyLayerKind::kMaxPool:
+        ChannelsFirst();
+        x_ = graph_.Add("MaxPool", {x_},
+                        {OnnxInts("kernel_shape", {layer.kernel, layer.kernel}),
+                         OnnxInts("strides", {layer.stride, layer.stride}),
+                         OnnxInts("pads", Pads({layer.padding, layer.padding}))});
+        return;
+      case PolicyLayerKind::kResidual:
+        return Residual(layer);
     }
   }
 
@@ -177,12 +190,27 @@ class PolicyTranslator {
     channels_first_ = true;
   }
 
-  void Conv2d(const PolicyLayer& layer) {
+  // [batch, h, w, channels] → [batch, channels, h, w], which the operators of images need.
+  void ChannelsFirst() {
     if (!channels_first_) Transpose({0, 3, 1, 2});
     channels_first_ = true;
-    const std::int64_t k = layer.kernel, channels = layer.in[2], filters = layer.out[2];
+  }
+  // The attribute of a padding that is equal on both sides of each axis.
+  static std::vector<std::int64_t> Pads(std::vector<std::int64_t> begin) {
+    const std::vector<std::int64_t> end = begin;
+    begin.insert(begin.end(), end.begin(), end.end());
+    return begin;
+  }
+
+  // A convolution of images with their channels first. kernel: with `padding` on each side.
+  struct Kernel {
+    std::int64_t size, stride, padding;
+  };
+  std::string Convolve(const std::string& x, const std::string& tensors, std::int64_t channels,
+                       std::int64_t filters, Kernel kernel) {
+    const std::int64_t k = kernel.size;
     // [filters, k, k, channels] → [filters, channels, k, k].
-    const std::vector<float> from = Values(layer.tensors + ".weight", filters * k * k * channels);
+    const std::vector<float> from = Values(tensors + ".weight", filters * k * k * channels);
     std::vector<float> weight;
     for (std::int64_t f = 0; f < filters; ++f) {
       for (std::int64_t c = 0; c < channels; ++c) {
@@ -190,11 +218,29 @@ class PolicyTranslator {
           weight.push_back(from[std::size_t((f * k * k + at) * channels + c)]);
       }
     }
-    x_ = graph_.Add(
+    return graph_.Add(
         "Conv",
-        {x_, graph_.Floats({filters, channels, k, k}, weight),
-         Parameter(layer.tensors + ".bias", {filters})},
-        {OnnxInts("kernel_shape", {k, k}), OnnxInts("strides", {layer.stride, layer.stride})});
+        {x, graph_.Floats({filters, channels, k, k}, weight),
+         Parameter(tensors + ".bias", {filters})},
+        {OnnxInts("kernel_shape", {k, k}), OnnxInts("strides", {kernel.stride, kernel.stride}),
+         OnnxInts("pads", Pads({kernel.padding, kernel.padding}))});
+  }
+  void Conv2d(const PolicyLayer& layer) {
+    ChannelsFirst();
+    x_ = Convolve(x_, layer.tensors, layer.in[2], layer.out[2], {layer.kernel, layer.stride, 0});
+    Activate(layer.activation);
+  }
+
+  // y = activation(x + conv1(relu(conv0(relu(x))))).
+  void Residual(const PolicyLayer& layer) {
+    ChannelsFirst();
+    // The padding keeps height and width.
+    const Kernel kernel{layer.kernel, 1, layer.kernel / 2};
+    const auto convolve = [&](const std::string& x, const char* name) {
+      return Convolve(graph_.Add("Relu", {x}), layer.tensors + name, layer.in[2], layer.in[2],
+                      kernel);
+    };
+    x_ = graph_.Add("Add", {x_, convolve(convolve(x_, ".conv0"), ".conv1")});
     Activate(layer.activation);
   }
 

@@ -2,7 +2,9 @@
 #include "nn/export/policy_description.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/config/enum_format.h"
 #include "core/storage/json.h"
@@ -61,17 +63,12 @@ struct OwnLayerPlace {
   const std::string key;
 };
 
-// One built-in layer. tensors: prefix of its parameters.
-void AppendBuiltIn(const LayerConfig& layer, std::string tensors, LayerChain* chain) {
-  PolicyLayer next{.tensors = std::move(tensors), .activation = layer.activation};
-  if (layer.type == LayerType::kLinear) {
-    next.kind = PolicyLayerKind::kLinear;
-    return chain->Append(std::move(next), {layer.units});
-  }
-  if (layer.type == LayerType::kLayerNorm) {
-    next.kind = PolicyLayerKind::kLayerNorm;
-    const Shape same = chain->shape();
-    return chain->Append(std::move(next), same);
+// A conv2d layer, after the zeros around its input.
+void AppendConv2d(const LayerConfig& layer, PolicyLayer next, LayerChain* chain) {
+  if (const std::int64_t padding = layer.padding; padding > 0) {
+    const Shape& in = chain->shape();
+    chain->Append({.kind = PolicyLayerKind::kPadding, .padding = padding},
+                  ImagePadding{in[0], in[1], in[2], padding}.out());
   }
   next.kind = PolicyLayerKind::kConv2d;
   next.kernel = layer.kernel;
@@ -81,29 +78,87 @@ void AppendBuiltIn(const LayerConfig& layer, std::string tensors, LayerChain* ch
   chain->Append(std::move(next), {out(in[0]), out(in[1]), layer.filters});
 }
 
+// The options of a max_pool layer for this input.
+MaxPoolOptions PoolOf(const LayerConfig& layer, const Shape& in) {
+  return {in[0], in[1], in[2], layer.kernel, layer.stride, layer.padding};
+}
+
+// One built-in layer. tensors: prefix of its parameters.
+void AppendBuiltIn(const LayerConfig& layer, std::string tensors, LayerChain* chain) {
+  using Kind = PolicyLayerKind;
+  PolicyLayer next{.tensors = std::move(tensors), .activation = layer.activation};
+  const Shape same = chain->shape();
+  switch (layer.type) {
+    case LayerType::kConv2d:
+      return AppendConv2d(layer, std::move(next), chain);
+    case LayerType::kLayerNorm:
+      next.kind = Kind::kLayerNorm;
+      return chain->Append(std::move(next), same);
+    case LayerType::kMaxPool:
+      // Neither parameters nor an activation.
+      return chain->Append({.kind = Kind::kMaxPool,
+                            .kernel = layer.kernel,
+                            .stride = layer.stride,
+                            .padding = layer.padding},
+                           PoolOf(layer, same).out());
+    case LayerType::kResidual:
+      // Its parameters are those of both convolutions under one prefix.
+      next.kind = Kind::kResidual;
+      next.kernel = layer.kernel;
+      return chain->Append(std::move(next), same);
+    default:
+      next.kind = Kind::kLinear;
+      return chain->Append(std::move(next), {layer.units});
+  }
+}
+
+// The weights of a layer, whose biases have one value per output, by their prefix; nullopt: the
+// layer is invalid for this input.
+using PartWeights = std::vector<std::pair<std::string, Shape>>;
+std::optional<PartWeights> WeightsOf(const LayerConfig& layer, const Shape& in) {
+  const bool image = in.rank() == 3;
+  const std::int64_t k = layer.kernel, padding = layer.padding, stride = layer.stride;
+  // Padding enlarges the image that the kernel must fit into.
+  const bool fits =
+      image && k > 0 && padding >= 0 && stride > 0 && k <= std::min(in[0], in[1]) + 2 * padding;
+  switch (layer.type) {
+    case LayerType::kLinear:
+      if (layer.units <= 0) return {};
+      return PartWeights{{"", {layer.units, in.elements()}}};
+    case LayerType::kLayerNorm:
+      // Weight and bias have one value per element of the last axis.
+      if (in.rank() == 0) return {};
+      return PartWeights{{"", {in[in.rank() - 1]}}};
+    case LayerType::kConv2d:
+      if (!fits || layer.filters <= 0) return {};
+      return PartWeights{{"", {layer.filters, k, k, in[2]}}};
+    case LayerType::kMaxPool:
+      if (!fits || 2 * padding > k) return {};
+      return PartWeights{};
+    case LayerType::kResidual:
+      if (!image || k <= 0 || k % 2 == 0) return {};
+      return PartWeights{{"conv0.", {in[2], k, k, in[2]}}, {"conv1.", {in[2], k, k, in[2]}}};
+    default:
+      return {};
+  }
+}
+
 // Checks that a part of an own layer is a built-in layer for this input, whose parameters the
 // module has.
 Status CheckPart(const OwnLayer& own, const OwnLayer::Part& part, const Shape& in) {
-  const LayerConfig& layer = part.layer;
-  Shape weight{layer.units, in.elements()};
-  bool good = layer.type == LayerType::kLinear && layer.units > 0;
-  if (layer.type == LayerType::kLayerNorm) {
-    // Weight and bias have one value per element of the last axis.
-    good = in.rank() > 0;
-    weight = {good ? in[in.rank() - 1] : 0};
-  }
-  if (layer.type == LayerType::kConv2d && in.rank() == 3) {
-    good = layer.filters > 0 && layer.stride > 0 && layer.kernel > 0 && layer.padding == 0 &&
-           layer.kernel <= std::min(in[0], in[1]);
-    weight = {layer.filters, layer.kernel, layer.kernel, in[2]};
-  }
-  if (!good) {
+  const std::optional<PartWeights> weights = WeightsOf(part.layer, in);
+  if (!weights) {
     return InvalidArgument(
         "describes itself by a layer \"{}\" that is invalid for the input {}; set its keys",
-        EnumName(layer.type), in.ToString());
+        EnumName(part.layer.type), in.ToString());
   }
-  for (const auto& [name, shape] : {std::pair(part.tensors + ".weight", weight),
-                                    std::pair(part.tensors + ".bias", Shape{weight[0]})}) {
+  // Each weight has a bias.
+  PartWeights all;
+  for (const auto& [prefix, shape] : *weights) {
+    all.emplace_back(fmt::format("{}.{}weight", part.tensors, prefix), shape);
+    all.emplace_back(fmt::format("{}.{}bias", part.tensors, prefix), Shape{shape[0]});
+  }
+  for (const auto& [name, shape] : all) {
     const auto params = own.module->params();
     const auto found = std::ranges::find(params, name, &ParamSpec::name);
     if (found == params.end() || !(found->shape == shape)) {
@@ -145,14 +200,6 @@ Status AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerCha
       return FailedPrecondition(
           "network.layers[{}]: a policy with a recurrent layer can't be exported, because exported "
           "policies have no recurrent state; evaluate it with troop eval",
-          i);
-    }
-    // The programs that compute exported policies do not have these layers.
-    if (layers[i].padding > 0 || layers[i].type == LayerType::kMaxPool ||
-        layers[i].type == LayerType::kResidual) {
-      return FailedPrecondition(
-          "network.layers[{}]: a policy with padding, max_pool or residual layers can't be "
-          "exported; evaluate it with troop eval",
           i);
     }
     if (layers[i].type != LayerType::kOwn) {
@@ -206,7 +253,9 @@ JsonObject JsonOf(const PolicyLayer& layer) {
   out.Add("in", DimensionsOf(layer.in)).Add("out", DimensionsOf(layer.out));
   if (layer.activation != Activation::kNone) out.Add("activation", EnumName(layer.activation));
   if (layer.factor != 1) out.Add("factor", double(layer.factor));
-  if (layer.kernel > 0) out.Add("kernel", layer.kernel).Add("stride", layer.stride);
+  if (layer.kernel > 0) out.Add("kernel", layer.kernel);
+  if (layer.stride > 0) out.Add("stride", layer.stride);
+  if (layer.padding > 0) out.Add("padding", layer.padding);
   if (layer.stack > 1) out.Add("stack", layer.stack);
   if (layer.classes > 0) out.Add("classes", layer.classes);
   if (layer.units > 0) out.Add("units", layer.units);

@@ -23,7 +23,7 @@ enum class PolicyLayerKind : std::uint8_t {
   kNormalize,  // y = clip((x - mean) / sqrt(variance + 1e-8), ±10); count 0: clip(x, ±10)
   kOneHot,     // y[i, c] = [x[i] = c], c in 0 .. classes - 1
   kImages,     // [stack, h, w, c] → y [h, w, stack · c] = factor · x
-  kConv2d,     // NHWC, no padding: weight [filters, kernel, kernel, channels], bias
+  kConv2d,     // NHWC, no padding: weight [filters, kernel, kernel, channels], bias, activation
   kLinear,     // y = activation(weight · x + bias), weight [out, in]; x is flattened
   kLayerNorm,  // last axis: y = activation(weight · (x - mean) / sqrt(variance + 1e-5) + bias)
   kDueling,    // q = v + a - mean(a): nn/layers/layers.h, MakeDuelingHead
@@ -31,11 +31,21 @@ enum class PolicyLayerKind : std::uint8_t {
   kQuantileMean,     // [actions, atoms] → [actions]: mean(x)
   kActionBounds,     // y = low + (high - low) · (1 + tanh x) / 2
   kClippedBounds,    // y = low + (high - low) · (1 + clip(x, -1, 1)) / 2
+  kPadding,          // [h, w, c] → [h + 2 padding, w + 2 padding, c]: zeros around the image
+  // [h, w, c] → [h', w', c], h' = ⌊(h + 2 padding - kernel) / stride⌋ + 1: the largest element of
+  // each window [kernel, kernel] and channel. Window i begins at row i · stride - padding; elements
+  // outside of the image do not count.
+  kMaxPool,
+  // y = activation(x + conv1(relu(conv0(relu(x))))): two kConv2d of stride 1 with an odd kernel,
+  // each after kPadding by (kernel - 1) / 2. Parameters: conv0.weight [c, kernel, kernel, c],
+  // conv0.bias [c], conv1.weight, conv1.bias.
+  kResidual,
 };
 constexpr auto EnumNames(PolicyLayerKind) {
-  return std::to_array<std::string_view>(
-      {"clip", "scale", "normalize", "one_hot", "images", "conv2d", "linear", "layer_norm",
-       "dueling", "categorical_mean", "quantile_mean", "action_bounds", "clipped_bounds"});
+  return std::to_array<std::string_view>({"clip", "scale", "normalize", "one_hot", "images",
+                                          "conv2d", "linear", "layer_norm", "dueling",
+                                          "categorical_mean", "quantile_mean", "action_bounds",
+                                          "clipped_bounds", "padding", "max_pool", "residual"});
 }
 
 // One layer: [in] → [out] of one observation. Members that a kind does not have are 0 or empty.
@@ -43,11 +53,12 @@ struct PolicyLayer {
   PolicyLayerKind kind = PolicyLayerKind::kScale;
   std::string tensors;  // prefix of the names of its parameters, without the dot
   Shape in, out;
-  Activation activation = Activation::kNone;  // conv2d, linear, layer_norm
+  Activation activation = Activation::kNone;  // conv2d, linear, layer_norm, residual
   float factor = 1;                           // scale, images
   std::int64_t stack = 1;                     // images
   std::int64_t classes = 0;                   // one_hot
-  std::int64_t kernel = 0, stride = 0;        // conv2d
+  std::int64_t kernel = 0, stride = 0;        // conv2d, max_pool; residual: kernel alone
+  std::int64_t padding = 0;                   // padding, max_pool: on each side
   std::int64_t units = 0;                     // dueling: hidden units of each stream; 0: none
   std::int64_t numbers = 1;                   // dueling: outputs per action
   float low = 0, high = 0;                    // clip; categorical_mean: first and last atom

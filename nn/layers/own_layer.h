@@ -20,7 +20,8 @@ struct OwnLayer {
   // its plan and its Packed.
   std::unique_ptr<Module> module;
   // One of the built-in layers that compute the same as the module does in inference, one after
-  // another. Its parameters are those of the module called `tensors`.weight and `tensors`.bias.
+  // another. Its parameters are those of the module called `tensors`.weight and `tensors`.bias; a
+  // residual block has two convolutions, `tensors`.conv0 and `tensors`.conv1.
   struct Part {
     LayerConfig layer;
     std::string tensors;

@@ -203,4 +203,10 @@ void ScaleToFloat(PolicyIsa isa, const std::uint8_t* in, std::int64_t n, float f
 
 float PolicyTanh(float x) { return Tanh(x); }
 
+// Comparisons with NaN are false, so it is returned.
+float PolicyActivated(PolicyActivation activation, float x) {
+  if (activation == PolicyActivation::kRelu) return x < 0 ? 0 : x;
+  return activation == PolicyActivation::kTanh ? Tanh(x) : x;
+}
+
 }  // namespace troop

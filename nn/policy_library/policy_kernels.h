@@ -44,5 +44,7 @@ void ScaleToFloat(PolicyIsa isa, const std::uint8_t* in, std::int64_t n, float f
 
 // tanh with a relative error below 4e-7, without calls.
 float PolicyTanh(float x);
+// The activation of one value; NaN stays NaN.
+float PolicyActivated(PolicyActivation activation, float x);
 
 }  // namespace troop

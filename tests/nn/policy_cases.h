@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "nn/io/safetensors.h"
 #include "nn/models/model.h"
 #include "nn/models/value_head.h"
+#include "tests/nn/policy_loops.h"
 
 namespace troop {
 
@@ -24,6 +26,19 @@ inline LayerConfig LinearLayer(std::int64_t units, Activation activation = Activ
 }
 inline LayerConfig ConvLayer(std::int64_t filters, std::int64_t kernel, std::int64_t stride) {
   return {.type = LayerType::kConv2d, .filters = filters, .kernel = kernel, .stride = stride};
+}
+
+inline LayerConfig PaddedConvLayer(std::int64_t filters, std::int64_t kernel, std::int64_t stride,
+                                   std::int64_t padding) {
+  LayerConfig layer = ConvLayer(filters, kernel, stride);
+  layer.padding = padding;
+  return layer;
+}
+inline LayerConfig PoolLayer(std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+  return {.type = LayerType::kMaxPool, .kernel = kernel, .stride = stride, .padding = padding};
+}
+inline LayerConfig ResidualLayer(Activation activation, std::int64_t kernel = 3) {
+  return {.type = LayerType::kResidual, .kernel = kernel, .activation = activation};
 }
 
 struct PolicyCase {
@@ -134,6 +149,30 @@ inline std::vector<PolicyCase> PolicyCases() {
   });
   add("clipped_gaussian_shared", continuous,
       [](ModelSetup* s) { s->algorithm = AlgorithmKind::kVtrace; });
+  // Padding, max_pool and residual blocks, with heads that tests/nn/policy_loops.h computes.
+  add("deep", DiscreteEnv({DType::kF32, {6, 5, 2}}, 3), [](ModelSetup* s) {
+    LayerConfig conv = PaddedConvLayer(4, 3, 1, 1);
+    conv.activation = Activation::kNone;
+    s->network.layers = {conv, PoolLayer(3, 2, 1), ResidualLayer(Activation::kNone),
+                         ResidualLayer(Activation::kTanh), LinearLayer(7, Activation::kTanh)};
+    s->network.dueling = false;
+  });
+  add("deep_stack", DiscreteEnv({DType::kU8, {11, 10}}, 4, 1.0f / 255), [&](ModelSetup* s) {
+    s->frame_stack = 3;
+    s->network.layers = {PaddedConvLayer(6, 3, 2, 2), norm, ResidualLayer(Activation::kRelu, 5),
+                         PoolLayer(2, 3, 0), LinearLayer(9)};
+    s->network.dueling = false;
+  });
+  add("pool_first", DiscreteEnv({DType::kF32, {7, 6, 2}}, 3), [](ModelSetup* s) {
+    s->network.layers = {PoolLayer(4, 1, 2), ResidualLayer(Activation::kRelu),
+                         PaddedConvLayer(5, 8, 3, 4), LinearLayer(8)};
+    s->network.dueling = false;
+  });
+  // A stride above twice the padding: the padded output has the size of the plain one.
+  add("wide_stride", DiscreteEnv({DType::kF32, {8, 8, 1}}, 3), [](ModelSetup* s) {
+    s->network.layers = {PaddedConvLayer(5, 3, 4, 1), LinearLayer(8)};
+    s->network.dueling = false;
+  });
   return cases;
 }
 inline PolicyCase PolicyCaseNamed(std::string_view name) {
@@ -174,7 +213,8 @@ class PolicyBench {
   }
 
   // The q-values or actions [rows, actions] by the module, after the clipping that the environments
-  // do in training.
+  // do in training. Where there are loops in f64 for the network, their values, after the module's
+  // are compared with them.
   std::vector<float> Reference(const Tensor& given) const {
     const Tensor observations = setup_.observation_clip > 0 ? Clipped(given) : given;
     const TensorSpec in = observations.spec();
@@ -189,19 +229,14 @@ class PolicyBench {
     for (const TensorSpec& spec : plan->out) out.emplace_back(spec.dtype, spec.shape);
     const ConstTensor x(observations);
     network_->Forward(context, {&x, 1}, out, {});
-    const auto numbers = out[0].as<float>();
-    if (!env_.action.discrete() && IsActorCritic(setup_.algorithm)) return ClippedMeans(numbers);
-    if (!env_.action.discrete()) return {numbers.begin(), numbers.end()};
-    std::vector<float> q(std::size_t(observations.dim(0) * env_.action.count));
-    if (IsActorCritic(setup_.algorithm)) {
-      // The logits, without the value at the end of each row.
-      const auto actions = std::size_t(env_.action.count);
-      for (std::size_t i = 0; i < q.size(); ++i)
-        q[i] = numbers[i / actions * (actions + 1) + i % actions];
-      return q;
-    }
-    ExpectedValues(GetValueHead(setup_), numbers, q);
-    return q;
+    const std::vector<float> computed = Chosen(out[0].as<float>(), observations.dim(0));
+    if (!test::HasPolicyLoops(setup_, env_)) return computed;
+    const std::vector<double> want =
+        test::PolicyLoops(setup_, env_, *network_, value_).Outputs(given);
+    EXPECT_EQ(want.size(), computed.size());
+    for (std::size_t i = 0; i < std::min(want.size(), computed.size()); ++i)
+      EXPECT_NEAR(computed[i], want[i], 1e-5 * std::max(1.0, std::abs(want[i]))) << i;
+    return {want.begin(), want.end()};
   }
 
   // The parameters by name.
@@ -230,6 +265,21 @@ class PolicyBench {
   std::span<const float> value() const { return value_; }
 
  private:
+  // Actions or q-values from the outputs of the network.
+  std::vector<float> Chosen(std::span<const float> numbers, std::int64_t rows) const {
+    if (!env_.action.discrete() && IsActorCritic(setup_.algorithm)) return ClippedMeans(numbers);
+    if (!env_.action.discrete()) return {numbers.begin(), numbers.end()};
+    std::vector<float> q(std::size_t(rows * env_.action.count));
+    if (IsActorCritic(setup_.algorithm)) {
+      // The logits, without the value at the end of each row.
+      const auto actions = std::size_t(env_.action.count);
+      for (std::size_t i = 0; i < q.size(); ++i)
+        q[i] = numbers[i / actions * (actions + 1) + i % actions];
+      return q;
+    }
+    ExpectedValues(GetValueHead(setup_), numbers, q);
+    return q;
+  }
   // The means, with which the rows begin, as actions.
   std::vector<float> ClippedMeans(std::span<const float> numbers) const {
     const std::vector<float>&low = env_.action.low, &high = env_.action.high;

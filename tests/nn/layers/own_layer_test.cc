@@ -251,6 +251,28 @@ TEST(OwnLayerTest, DescriptionThatDoesNotFitIsAnError) {
   EXPECT_THAT(describe({{LinearLayer(7), ""}}), HasSubstr("describes itself by a parameter"));
   EXPECT_THAT(describe({{LinearLayer(0), ""}}), HasSubstr("invalid for the input [5]"));
   EXPECT_THAT(describe({{ConvLayer(2, 3, 1), ""}}), HasSubstr("invalid for the input [5]"));
+  EXPECT_THAT(describe({{PoolLayer(2, 1, 0), ""}}), HasSubstr("\"max_pool\" that is invalid"));
+}
+
+// A block under another name; its kernel of 3 is the default of the request's layer.
+TEST(OwnLayerTest, ResidualBlockIsExportedWithBothConvolutions) {
+  static std::string tensors;
+  Register("own_block", [](const OwnLayerRequest& request) -> Result<OwnLayer> {
+    const Shape& in = request.in;
+    std::vector<SequentialPart> parts;
+    parts.push_back({"block", MakeResidual({in[0], in[1], in[2], 3, Activation::kRelu})});
+    return OwnLayer{.module = MakeSequential(std::move(parts)),
+                    .equals = {{ResidualLayer(Activation::kRelu), tensors}}};
+  });
+  const PolicyCase c{"", SetupWith({Own("own_block"), LinearLayer(9)}),
+                     DiscreteEnv({DType::kF32, {4, 3, 2}}, 3)};
+  tensors = "block";
+  const PolicyBench bench(c.setup, c.env);
+  ExpectEqualsModule(c, bench, bench.File());
+  tensors = "other";
+  EXPECT_THAT(
+      EncodedPolicyOf(c.setup, c.env).status().message(),
+      HasSubstr("a parameter \"other.conv0.weight\" [2, 3, 3, 2], but the module has none"));
 }
 
 }  // namespace

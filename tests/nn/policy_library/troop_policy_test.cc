@@ -274,5 +274,27 @@ TEST(PolicyLoadTest, ImpossibleDescriptionsAreRejected) {
   EXPECT_THAT(error(R"(\"dtype\": \"u8\")", R"(\"dtype\": \"x8\")"), HasSubstr("x8"));
 }
 
+TEST(PolicyLoadTest, ImpossibleImageLayersAreRejected) {
+  const PolicyCase c = PolicyCaseNamed("deep");
+  const Buffer whole = PolicyBench(c.setup, c.env).File();
+  const auto error = [&](const std::string& from, const std::string& to) {
+    const std::string text = Changed(whole, from, to);
+    const LoadedPolicy loaded(Buffer::Copy(std::as_bytes(std::span(text))));
+    EXPECT_NE(loaded.code(), TROOP_POLICY_OK) << to;
+    return loaded.message();
+  };
+  // The first of them is that of the layer padding, the second that of max_pool.
+  EXPECT_THAT(error(R"(\"padding\": 1)", R"(\"padding\": 2)"), HasSubstr("padding has another"));
+  EXPECT_THAT(error(R"(\"padding\": 1)", R"(\"padding\": 0)"), HasSubstr("padding is 0"));
+  const std::string pool = R"(\"kernel\": 3, \"stride\": 2, \"padding\": )";
+  EXPECT_THAT(error(pool + "1", pool + "2"), HasSubstr("padding exceeds half of it"));
+  EXPECT_THAT(error(pool + "1", pool + "0"), HasSubstr("padding is 0"));
+  EXPECT_THAT(error(R"(\"max_pool\")", R"(\"min_pool\")"),
+              HasSubstr("min_pool needs a later version of libtroop_policy"));
+  const std::string block = R"(layers.2\", \"in\": [3, 3, 4], \"out\": [3, 3, 4], \"kernel\": )";
+  EXPECT_THAT(error(block + "3", block + "2"), HasSubstr("an odd kernel"));
+  EXPECT_THAT(error(block + "3", block + "5"), HasSubstr("layers.2.conv0.weight has 144 values"));
+}
+
 }  // namespace
 }  // namespace troop

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "nn/policy_library/policy_layer_reader.h"
+#include "nn/policy_library/policy_program.h"
+
+namespace troop {
+
+// Makes an operation that takes or gives images: images, conv2d, padding, max_pool, residual.
+// nullptr: another kind. Throws PolicyError: members, shapes or tensors do not fit the kind.
+std::unique_ptr<PolicyOperation> MakePolicyImageOperation(const std::string& kind,
+                                                          const PolicyLayerReader& layer);
+
+}  // namespace troop
