@@ -41,11 +41,11 @@ class CTranslator {
     }
     CLayers out{.constants = std::move(constants_),
                 .calls = std::move(calls_),
-                .result = Name(present_),
+                .result = Present(),
                 .values = values_};
+    out.sizes = sizes_;
     // C has no empty arrays.
-    for (std::size_t i = 0; i < out.sizes.size(); ++i)
-      out.sizes[i] = std::max<std::int64_t>(sizes_[i], 1);
+    for (const std::size_t i : {0, 1}) out.sizes[i] = std::max<std::int64_t>(sizes_[i], 1);
     for (int i = 0; i < kCFunctions; ++i) {
       if (used_[std::size_t(i)]) out.functions += TextOf(CFunction(i));
     }
@@ -53,7 +53,9 @@ class CTranslator {
   }
 
  private:
-  static const char* Name(int buffer) { return buffer == 0 ? "state->a" : "state->b"; }
+  static std::string Name(std::size_t buffer) {
+    return fmt::format("state->{}", char('a' + int(buffer)));
+  }
 
   void Use(CFunction function) { used_[std::size_t(function)] = true; }
   // A call of a function, whose name is text after the prefix.
@@ -63,18 +65,18 @@ class CTranslator {
     calls_ += "  @_" + fmt::format(format, std::forward<Args>(args)...) + ";\n";
   }
   // The buffer of the next output, with room for this number of elements.
-  const char* Next(std::int64_t elements) {
-    if (present_ >= 0) present_ = 1 - present_;
-    if (present_ < 0) present_ = 0;
-    sizes_[present_] = std::max(sizes_[present_], elements);
-    return Name(present_);
+  std::string Next(std::int64_t elements) {
+    place_.second = place_.begun && !place_.second;
+    place_.begun = true;
+    sizes_[place_.buffer()] = std::max(sizes_[place_.buffer()], elements);
+    return Name(place_.buffer());
   }
   // The output of the layer before: the observation for the first layer.
-  const char* Present() const { return present_ < 0 ? "in" : Name(present_); }
+  std::string Present() const { return place_.begun ? Name(place_.buffer()) : place_.input; }
 
   void Translate(const PolicyLayer& layer) {
     const std::int64_t in = layer.in.elements(), out = layer.out.elements();
-    const char* const from = Present();  // before Next changes it
+    const std::string from = Present();  // before Next changes it
     switch (layer.kind) {
       case PolicyLayerKind::kClip:
         return Clip(layer);
@@ -115,6 +117,15 @@ class CTranslator {
         return MaxPool(layer);
       case PolicyLayerKind::kResidual:
         return Residual(layer);
+      case PolicyLayerKind::kPart:
+        return Part(layer);
+      case PolicyLayerKind::kParts:
+        return Parts(layer);
+      case PolicyLayerKind::kActionMask:
+        // The newest frame is the last one of the stack.
+        return Call(CFunction::kHide, "hide({}, in + {}, {})", in,
+                    (policy_.frame_stack - 1) * policy_.observation.shape.elements() + layer.first,
+                    from);
     }
   }
 
@@ -171,7 +182,7 @@ class CTranslator {
                                DTypeName(policy_.observation.dtype));
       return;
     }
-    const char* const from = Present();
+    const std::string from = Present();
     const std::int64_t n = layer.in.elements();
     Call(CFunction::kClip, "clip({}, {}, {}, {}, {})", Literal(layer.low), Literal(layer.high), n,
          from, Next(n));
@@ -188,7 +199,7 @@ class CTranslator {
     for (const float v : variance)
       inverse.push_back(count[0] > 0 ? float(1 / std::sqrt(double(v) + 1e-8)) : 1);
     const std::string mean = Parameter(layer.tensors + ".mean", n);
-    const char* const from = Present();
+    const std::string from = Present();
     Call(CFunction::kNormalize, "normalize({}, {}, {}, {}, {})", mean, Constant("w", inverse), n,
          from, Next(n));
   }
@@ -232,7 +243,7 @@ class CTranslator {
     const Shape &in = layer.in, &out = layer.out;
     const std::string size =
         Sizes({layer.kernel, layer.stride, layer.padding, in[0], in[1], in[2], out[0], out[1]});
-    const char* const from = Present();
+    const std::string from = Present();
     Call(CFunction::kMaxPool, "max_pool({}, {}, {})", size, from, Next(out.elements()));
   }
 
@@ -254,6 +265,30 @@ class CTranslator {
     Convolve(layer.tensors + ".conv1", {layer.kernel, 1}, outer, in, {padded, to});
     Call(CFunction::kAdd, "add({}, {}, {})", n, from, to);
     Activate(layer.activation, n);
+  }
+
+  // Frames of the whole observation follow each other.
+  void Part(const PolicyLayer& layer) {
+    const bool image = layer.out.rank() == 3;
+    const std::int64_t pixels = image ? layer.out[0] * layer.out[1] : 1;
+    const std::int64_t channels = layer.out.elements() / layer.stack / pixels;
+    const std::string from = fmt::format("{} + {}", Present(), layer.first);
+    Call(CFunction::kPart, "part({}, {}, {}, {}, {}, {}, {})", Literal(layer.factor), layer.stack,
+         layer.in.elements() / layer.stack, pixels, channels, from, Next(layer.out.elements()));
+  }
+  // Branches have two buffers apart, because both the input and the output remain.
+  void Parts(const PolicyLayer& layer) {
+    const std::string from = Present(), to = Next(layer.out.elements());
+    const Place outside = place_;
+    std::int64_t first = 0;
+    for (const std::vector<PolicyLayer>& branch : layer.branches) {
+      place_ = {.input = from, .branch = true};
+      for (const PolicyLayer& next : branch) Translate(next);
+      const std::int64_t size = branch.back().out.elements();
+      Call(CFunction::kCopy, "copy({}, {}, {} + {})", size, Present(), to, first);
+      first += size;
+    }
+    place_ = outside;
   }
 
   // In place on the last output, which exists: each network begins with an input layer.
@@ -293,7 +328,7 @@ class CTranslator {
     const double step = (double(layer.high) - double(layer.low)) / double(atoms - 1);
     // Its function calls the exponential.
     Use(CFunction::kExp);
-    const char* const from = Present();
+    const std::string from = Present();
     Call(CFunction::kCategoricalMean, "categorical_mean({}, {}, {}, {}, {}, {})",
          Literal(layer.low), Literal(float(step)), actions, atoms, from, Next(actions));
   }
@@ -309,10 +344,18 @@ class CTranslator {
   const TensorFile& file_;
   std::string constants_, calls_;
   std::array<bool, kCFunctions> used_{};
-  std::int64_t sizes_[2] = {};
+  // The buffer with the last output, of a and b, or within a branch of c and d.
+  struct Place {
+    std::string input = "in";  // of the first layer
+    bool branch = false;
+    bool begun = false;  // a buffer has an output
+    bool second = false;
+    std::size_t buffer() const { return (branch ? 2 : 0) + (second ? 1 : 0); }
+  };
+  Place place_;
+  std::array<std::int64_t, 4> sizes_{};
   std::int64_t values_ = 0;
-  int present_ = -1;  // the buffer with the last output; -1: none yet
-  int count_ = 0;     // of constants
+  int count_ = 0;  // of constants
   Status error_;
 };
 

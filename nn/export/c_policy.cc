@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <numeric>
+#include <optional>
+#include <vector>
 
 #include "core/base/version.h"
 #include "nn/export/c_layers.h"
@@ -41,13 +44,30 @@ struct CInterface {
         discrete(policy.action.discrete()),
         actions(discrete ? policy.action.count : std::int64_t(policy.action.low.size())),
         type(TypeName(policy.observation.dtype)),
-        is_float(policy.observation.dtype == DType::kF32) {}
+        is_float(policy.observation.dtype == DType::kF32) {
+    const PolicyLayer& last = policy.layers.back();
+    if (last.kind == PolicyLayerKind::kActionMask) mask = last.first;
+  }
   const std::int64_t frame, stack;
   const bool discrete;
   const std::int64_t actions;
   const std::string type;
   const bool is_float;
+  std::optional<std::int64_t> mask;  // where the action mask begins in an observation
 };
+
+// The parts of an observation with their places, for the comment at the top.
+std::string PartsText(const std::vector<ObservationPart>& parts) {
+  std::string out;
+  std::int64_t first = 0;
+  for (const ObservationPart& part : parts) {
+    out += fmt::format("\n                 [{}] {} {}{}", first, Harmless(part.name),
+                       ShapeText(part.shape),
+                       part.action_mask ? ", 0 for each action that is forbidden" : "");
+    first += part.shape.elements();
+  }
+  return out;
+}
 
 // The comment at the top: origin, names, shapes and memory.
 std::string Description(const PolicyDescription& policy, const TensorFile& file,
@@ -58,7 +78,7 @@ std::string Description(const PolicyDescription& policy, const TensorFile& file,
       "c).\n   It needs no library, no heap and no start-up code. Its constants take {} bytes, a\n"
       "   @_state takes about {} bytes.\n\n",
       kTroopVersion, 4 * layers.values,
-      4 * (layers.sizes[0] + layers.sizes[1] + (c.discrete ? c.actions : 0)) +
+      4 * (std::reduce(layers.sizes.begin(), layers.sizes.end()) + (c.discrete ? c.actions : 0)) +
           (c.stack > 1 ? c.stack * policy.observation.bytes() : 0));
   for (const auto& [key, value] : file.metadata)
     out += fmt::format("   {}: {}\n", Harmless(key), Harmless(value));
@@ -69,6 +89,7 @@ std::string Description(const PolicyDescription& policy, const TensorFile& file,
     out += fmt::format(
         ";\n                 the state keeps the last {}, and zeros before an episode's first",
         c.stack);
+  out += PartsText(policy.parts);
   out += c.discrete ? fmt::format("\n   action        int32_t, 0 to {}\n", c.actions - 1)
                     : fmt::format("\n   action        float [{}], within its bounds\n", c.actions);
   return out + R"(
@@ -93,12 +114,14 @@ int @_act(@_state* state, const @_observation* observation, @_action* action);
 // The prototypes of a policy with discrete actions.
 constexpr std::string_view kDiscreteFunctions =
     R"(/* Computes the greedy action for an observation: the lowest index of the largest q.
-   mask: NULL, or the allowed actions. After an error the action is unchanged; an observation that
-   is not finite or an invalid argument leaves the state as it was. */
+   mask: NULL, or the allowed actions, in addition to a mask in the observation. After an error the
+   action is unchanged; an observation that is not finite or an invalid argument leaves the state as
+   it was. */
 int @_act(@_state* state, const @_observation* observation, const @_mask* mask,
           @_action* action);
 
-/* The q-values of the last @_act; NULL before the first one of an episode, or after its failure. */
+/* The q-values of the last @_act; NULL before the first one of an episode, or after its failure.
+   Actions that the observation itself forbids have -1e30. */
 const @_values* @_q_values(const @_state* state);
 )";
 
@@ -117,10 +140,10 @@ extern "C" {
 
 /* Results of @_act, as in troop_policy.h. */
 #define @_OK 0
-#define @_INVALID_ARGUMENT 1 /* a null pointer, or a mask that forbids every action */
+#define @_INVALID_ARGUMENT 1 /* a null pointer, or masks that forbid every action */
 #define @_NOT_FINITE 2       /* an observation or a result is NaN or infinite */
 
-/* The parts of an observation. */
+/* The observation; its parts, if it has several, follow each other. */
 typedef struct {
   const @@* observation;
 } @_observation;
@@ -154,6 +177,11 @@ typedef struct {{
   out += "/* One sequence of observations; its members are internal. */\ntypedef struct {\n";
   if (c.stack > 1) out += fmt::format("  @@ frames[{}]; /* oldest first */\n", c.stack * c.frame);
   out += fmt::format("  float a[{}], b[{}];\n", layers.sizes[0], layers.sizes[1]);
+  // A branch may need one buffer alone.
+  const char* const names[] = {"a", "b", "c", "d"};
+  for (const std::size_t i : {2, 3}) {
+    if (layers.sizes[i] > 0) out += fmt::format("  float {}[{}];\n", names[i], layers.sizes[i]);
+  }
   if (c.discrete) out += "  @_values values;\n  uint8_t has_values;\n";
   out += R"(  uint8_t begins;
 } @_state;
@@ -180,6 +208,21 @@ std::string Checks(const CInterface& c) {
   }}
 )",
                        c.actions);
+  }
+  // The mask of the caller and that of the observation must have an action in common, unless the
+  // latter allows none.
+  if (c.mask) {
+    out += fmt::format(R"(  if (allowed) {{
+    const @@* const seen = observation->observation + {0};
+    int any = 0, both = 0;
+    for (i = 0; i < {1}; ++i) {{
+      any |= seen[i] != 0;
+      both |= seen[i] != 0 && allowed[i] != 0;
+    }}
+    if (any && !both) return @_INVALID_ARGUMENT;
+  }}
+)",
+                       *c.mask, c.actions);
   }
   // Integers are always finite.
   if (c.is_float)
@@ -259,10 +302,11 @@ const @_values* @_q_values(const @_state* state) {{
                            body, c.actions);
 }
 
-// Values that the policy's layers read. The size is checked before any text is made.
-std::int64_t ValueCount(const PolicyDescription& policy, const TensorFile& file) {
+// Values that the layers read. The size is checked before any text is made.
+std::int64_t ValueCount(const std::vector<PolicyLayer>& layers, const TensorFile& file) {
   std::int64_t count = 0;
-  for (const PolicyLayer& layer : policy.layers) {
+  for (const PolicyLayer& layer : layers) {
+    for (const std::vector<PolicyLayer>& branch : layer.branches) count += ValueCount(branch, file);
     if (layer.tensors.empty()) continue;
     for (const auto& [name, tensor] : file.tensors) {
       if (name.starts_with(layer.tensors + ".")) count += tensor.elements();
@@ -285,7 +329,7 @@ Result<std::string> EncodeCPolicy(const PolicyDescription& policy, const TensorF
   if (!IsIdentifier(name))
     return InvalidArgument("\"{}\" is not a prefix of names in C; use letters, digits and _", name);
   // A compiler needs minutes and gigabytes for larger arrays of text.
-  if (const std::int64_t values = ValueCount(policy, file); values > kCPolicyValuesMax) {
+  if (const std::int64_t values = ValueCount(policy.layers, file); values > kCPolicyValuesMax) {
     return InvalidArgument(
         "the policy has {} values, must be at most {} for a C file; export it for libtroop_policy "
         "(--format safetensors), or train a smaller network",

@@ -20,7 +20,7 @@ inline constexpr std::int64_t kCPolicyValuesMax = std::int64_t{1} << 20;
 //   NAME_reset(state)        the next observation begins an episode; must precede the first act
 //   NAME_act(state, observation[, mask], action)
 //                            0, or a result code as in troop_policy.h; the arguments are structs
-//                            with one member for each part of an observation and each action head
+//                            with one member for the observation and each action head
 //   NAME_q_values(state)     of the last act; discrete actions only
 // The comment at the top of the file describes shapes, names and memory. Values are written with 9
 // digits, which identify an f32 exactly. file: the parameters by name, and metadata about the

@@ -341,6 +341,42 @@ static void @_add(int32_t n, const float* x, float* sum) {
 }
 )";
 
+// The frames of an image become channels, as in kImagesText; a vector is an image of one pixel. The
+// observation is already f32 here.
+constexpr std::string_view kPartText = R"(
+/* in: frames of `width` elements, [pixels, channels] at the beginning of each; out [pixels,
+   stack * channels], times factor. */
+static void @_part(float factor, int32_t stack, int32_t width, int32_t pixels, int32_t channels,
+                   const float* in, float* out) {
+  int32_t p, s, c;
+  for (p = 0; p < pixels; ++p) {
+    for (s = 0; s < stack; ++s) {
+      for (c = 0; c < channels; ++c) *out++ = factor * in[s * width + p * channels + c];
+    }
+  }
+}
+)";
+
+// Joins the outputs of parts.
+constexpr std::string_view kCopyText = R"(
+static void @_copy(int32_t n, const float* in, float* out) {
+  int32_t i;
+  for (i = 0; i < n; ++i) out[i] = in[i];
+}
+)";
+
+// The value is kMaskedOutput of nn/layers/layers.h.
+constexpr std::string_view kHideText = R"(
+/* Replaces the values of actions that the observation forbids; if it allows none, it hides none. */
+static void @_hide(int32_t n, const @@* allowed, float* q) {
+  int32_t i, any = 0;
+  for (i = 0; i < n; ++i) any |= allowed[i] != 0;
+  for (i = 0; i < n; ++i) {
+    if (any && allowed[i] == 0) q[i] = -1e30f;
+  }
+}
+)";
+
 }  // namespace
 
 // One entry for each function; the compiler warns about a missing one.
@@ -390,6 +426,12 @@ std::string_view TextOf(CFunction function) {
       return kMaxPoolText;
     case CFunction::kAdd:
       return kAddText;
+    case CFunction::kPart:
+      return kPartText;
+    case CFunction::kCopy:
+      return kCopyText;
+    case CFunction::kHide:
+      return kHideText;
   }
   return {};
 }

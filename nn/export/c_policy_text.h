@@ -31,8 +31,11 @@ enum class CFunction : int {
   kPad,
   kMaxPool,
   kAdd,
+  kPart,
+  kCopy,
+  kHide,
 };
-inline constexpr int kCFunctions = int(CFunction::kAdd) + 1;
+inline constexpr int kCFunctions = int(CFunction::kHide) + 1;
 
 // The definition. `@` stands for the prefix of all names, and `@@` for the C type of observations.
 std::string_view TextOf(CFunction function);

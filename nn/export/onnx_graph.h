@@ -16,7 +16,7 @@
 namespace troop {
 
 // Element type of a value: TensorProto.DataType.
-enum class OnnxType : std::uint8_t { kFloat = 1, kUint8 = 2, kInt32 = 6, kInt64 = 7 };
+enum class OnnxType : std::uint8_t { kFloat = 1, kUint8 = 2, kInt32 = 6, kInt64 = 7, kBool = 9 };
 
 // An attribute of a node.
 ProtobufWriter OnnxInt(std::string_view name, std::int64_t value);

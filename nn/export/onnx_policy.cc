@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nn/export/onnx_graph.h"
+#include "nn/layers/layers.h"
 
 namespace troop {
 namespace {
@@ -110,6 +111,12 @@ class PolicyTranslator {
         return;
       case PolicyLayerKind::kResidual:
         return Residual(layer);
+      case PolicyLayerKind::kPart:
+        return Part(layer);
+      case PolicyLayerKind::kParts:
+        return Parts(layer);
+      case PolicyLayerKind::kActionMask:
+        return ActionMask(layer);
     }
   }
 
@@ -188,6 +195,49 @@ class PolicyTranslator {
     Reshape({-1, all, height, width});
     Scale(layer.factor);
     channels_first_ = true;
+  }
+
+  // Elements [begin, end) of an axis.
+  struct Range {
+    std::int64_t begin, end;
+  };
+  std::string Slice(const std::string& x, std::int64_t axis, Range range) {
+    return graph_.Add("Slice", {x, graph_.Integers({range.begin}), graph_.Integers({range.end}),
+                                graph_.Integers({axis})});
+  }
+  // The elements are those of the last axis, also in a stack of frames.
+  void Part(const PolicyLayer& layer) {
+    const std::int64_t size = layer.out.elements() / layer.stack;
+    x_ = Slice(x_, -1, {layer.first, layer.first + size});
+    if (layer.out.rank() == 3) return Images(layer);
+    Reshape({-1, layer.out.elements()});
+    Scale(layer.factor);
+  }
+  // Every branch begins with the input of this layer.
+  void Parts(const PolicyLayer& layer) {
+    const std::string input = x_;
+    std::vector<std::string> outputs;
+    for (const std::vector<PolicyLayer>& branch : layer.branches) {
+      x_ = input;
+      channels_first_ = false;
+      for (const PolicyLayer& next : branch) Translate(next);
+      Flatten(branch.back().out);
+      outputs.push_back(x_);
+    }
+    x_ = graph_.Add("Concat", outputs, {OnnxInt("axis", 1)});
+  }
+  // An action is hidden if its element is less than the largest one, of elements that are 0 or 1
+  // after the conversion.
+  void ActionMask(const PolicyLayer& layer) {
+    const std::int64_t actions = layer.out[0], stack = policy_.frame_stack;
+    std::string mask = Slice("observation", -1, {layer.first, layer.first + actions});
+    if (stack > 1) mask = Slice(mask, 1, {stack - 1, stack});
+    mask = graph_.Add("Reshape", {mask, graph_.Integers({-1, actions})});
+    mask = graph_.Add("Cast", {mask}, {OnnxCastTo(OnnxType::kBool)});
+    mask = graph_.Add("Cast", {mask}, {OnnxCastTo(OnnxType::kFloat)});
+    const std::string any = graph_.Add("ReduceMax", {mask}, {OnnxInts("axes", {1})});
+    const std::string hidden = graph_.Add("Less", {mask, any});
+    x_ = graph_.Add("Where", {hidden, graph_.Scalar(kMaskedOutput), x_});
   }
 
   // [batch, h, w, channels] → [batch, channels, h, w], which the operators of images need.

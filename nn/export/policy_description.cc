@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/config/enum_format.h"
-#include "core/storage/json.h"
 #include "nn/layers/own_layer.h"
 #include "nn/models/model.h"
 #include "nn/models/trunk.h"
@@ -38,7 +37,8 @@ class LayerChain {
 void AppendInput(const ModelSetup& setup, const EnvSpec& env, const std::string& prefix,
                  LayerChain* chain) {
   using Kind = PolicyLayerKind;
-  const std::string name = prefix + "input";
+  // Parts are selected from the whole observation.
+  const std::string name = prefix + (env.parts.empty() ? "input" : "input.observation");
   const float scale = env.observation_scale;
   // In training the environments clip, before frames are stacked; the stack begins with zeros.
   if (const auto clip = float(setup.observation_clip); clip > 0)
@@ -110,6 +110,43 @@ void AppendBuiltIn(const LayerConfig& layer, std::string tensors, LayerChain* ch
       next.kind = Kind::kLinear;
       return chain->Append(std::move(next), {layer.units});
   }
+}
+
+// The layers of an observation with parts, as MakeInputLayer selects and concatenates them. Returns
+// the number of network.layers that they contain.
+std::size_t AppendParts(const ModelSetup& setup, const EnvSpec& env, const std::string& prefix,
+                        LayerChain* chain) {
+  using Kind = PolicyLayerKind;
+  const std::vector<VisiblePart> visible = VisibleParts(setup, env);
+  const auto append = [](const ObservationPartOptions& part, LayerChain* to) {
+    to->Append(
+        {.kind = Kind::kPart, .factor = part.scale, .stack = part.stack, .first = part.first},
+        part.out());
+  };
+  // 1. The layers take a single part as they take a plain observation.
+  if (visible.size() == 1) {
+    append(visible[0].options, chain);
+    return 0;
+  }
+  // 2. Each image passes its own copy of the layers for images.
+  const std::vector<LayerConfig> layers = LayersOf(setup);
+  const bool images = std::ranges::any_of(visible, &VisiblePart::image);
+  const std::size_t shared =
+      images ? ImageLayers({"network.layers", layers, 0, layers.size(), setup.library}) : 0;
+  PolicyLayer parts{.kind = Kind::kParts};
+  std::int64_t features = 0;
+  for (const VisiblePart& part : visible) {
+    LayerChain branch(chain->shape());
+    append(part.options, &branch);
+    for (std::size_t i = 0; part.image() && i < shared; ++i) {
+      AppendBuiltIn(layers[i], fmt::format("{}input.parts.{}.layers.{}", prefix, part.name, i),
+                    &branch);
+    }
+    features += branch.shape().elements();
+    parts.branches.push_back(branch.Take());
+  }
+  chain->Append(std::move(parts), {features});
+  return shared;
 }
 
 // The weights of a layer, whose biases have one value per output, by their prefix; nullopt: the
@@ -191,10 +228,11 @@ Status AppendOwn(const OwnLayerPlace& place, const std::string& tensors, LayerCh
                          name, chain->shape().ToString(), out.ToString());
 }
 
-// The layers of network.layers.
-Status AppendHidden(const ModelSetup& setup, const std::string& prefix, LayerChain* chain) {
+// The layers of network.layers from `begin` on.
+Status AppendHidden(const ModelSetup& setup, std::size_t begin, const std::string& prefix,
+                    LayerChain* chain) {
   const std::vector<LayerConfig> layers = LayersOf(setup);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
+  for (std::size_t i = begin; i < layers.size(); ++i) {
     const std::string tensors = fmt::format("{}layers.{}", prefix, i);
     if (IsRecurrent(layers[i].type)) {
       return FailedPrecondition(
@@ -245,6 +283,15 @@ JsonArray DimensionsOf(const Shape& shape) {
   return out;
 }
 
+JsonObject JsonOf(const PolicyLayer& layer);
+
+// A list of layers.
+JsonArray JsonOf(const std::vector<PolicyLayer>& layers) {
+  JsonArray out;
+  for (const PolicyLayer& layer : layers) out.Add(JsonOf(layer));
+  return out;
+}
+
 // Members with a kind's default value are left out.
 JsonObject JsonOf(const PolicyLayer& layer) {
   JsonObject out;
@@ -262,10 +309,28 @@ JsonObject JsonOf(const PolicyLayer& layer) {
   if (layer.numbers > 1) out.Add("numbers", layer.numbers);
   if (layer.kind == PolicyLayerKind::kCategoricalMean || layer.kind == PolicyLayerKind::kClip)
     out.Add("low", double(layer.low)).Add("high", double(layer.high));
+  if (layer.kind == PolicyLayerKind::kPart || layer.kind == PolicyLayerKind::kActionMask)
+    out.Add("first", layer.first);
+  if (layer.branches.empty()) return out;
+  JsonArray branches;
+  for (const std::vector<PolicyLayer>& branch : layer.branches) branches.Add(JsonOf(branch));
+  out.Add("branches", branches);
   return out;
 }
 
 }  // namespace
+
+// The parts of an observation in their order, without their scales, which the layers have.
+JsonArray PartsJson(const std::vector<ObservationPart>& parts) {
+  JsonArray out;
+  for (const ObservationPart& part : parts) {
+    JsonObject one;
+    one.Add("name", part.name).Add("shape", DimensionsOf(part.shape));
+    if (part.action_mask) one.Add("action_mask", true);
+    out.Add(one);
+  }
+  return out;
+}
 
 // The network is made once, so that its errors are those of MakeNetwork.
 Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec& env) {
@@ -280,23 +345,23 @@ Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec&
         "discrete components; evaluate it with troop eval",
         env.id);
   }
-  if (!env.parts.empty()) {
-    return FailedPrecondition(
-        "the policy of {} can't be exported, because exported policies take observations without "
-        "parts and action masks ({}); evaluate it with troop eval",
-        env.id, DescribeObservation(env));
-  }
-  PolicyDescription policy{
-      .observation = env.observation, .frame_stack = setup.frame_stack, .action = env.action};
+  PolicyDescription policy{.observation = env.observation,
+                           .parts = env.parts,
+                           .frame_stack = setup.frame_stack,
+                           .action = env.action};
   LayerChain chain(NetworkInput(setup, env).shape);
   // An actor-critic's policy has a prefix where the value has a separate network.
   const bool actor_critic = IsActorCritic(setup.algorithm);
   const bool alone = actor_critic ? setup.network.critic_layers.empty() : env.action.discrete();
   const std::string prefix = alone ? "" : "policy.";
   AppendInput(setup, env, prefix, &chain);
-  TROOP_RETURN_IF_ERROR(AppendHidden(setup, prefix, &chain));
+  const std::size_t begin = env.parts.empty() ? 0 : AppendParts(setup, env, prefix, &chain);
+  TROOP_RETURN_IF_ERROR(AppendHidden(setup, begin, prefix, &chain));
   if (env.action.discrete()) {
     AppendValueHead(setup, env.action.count, prefix, &chain);
+    // The network masks all outputs of an action; the mean of masked quantiles is masked as well.
+    if (const auto first = ActionMaskOffset(env))
+      chain.Append({.kind = PolicyLayerKind::kActionMask, .first = *first}, {env.action.count});
   } else {
     // The critic is not part of the policy.
     const Shape actions{std::int64_t(env.action.low.size())};
@@ -324,18 +389,17 @@ std::string EncodePolicy(const PolicyDescription& policy) {
     action.Add("kind", "continuous");
     action.Add("low", floats(policy.action.low)).Add("high", floats(policy.action.high));
   }
-  JsonArray layers;
-  for (const PolicyLayer& layer : policy.layers) layers.Add(JsonOf(layer));
-  const JsonObject observation = JsonObject()
-                                     .Add("name", "observation")
-                                     .Add("dtype", DTypeName(policy.observation.dtype))
-                                     .Add("shape", DimensionsOf(policy.observation.shape))
-                                     .Add("stack", policy.frame_stack);
+  JsonObject observation;
+  observation.Add("name", "observation")
+      .Add("dtype", DTypeName(policy.observation.dtype))
+      .Add("shape", DimensionsOf(policy.observation.shape))
+      .Add("stack", policy.frame_stack);
+  if (!policy.parts.empty()) observation.Add("parts", PartsJson(policy.parts));
   return JsonObject()
       .Add("version", 1)
       .Add("observations", JsonArray().Add(observation))
       .Add("actions", JsonArray().Add(action))
-      .Add("layers", layers)
+      .Add("layers", JsonOf(policy.layers))
       .str();
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/status.h"
 #include "core/config/enum_names.h"
+#include "core/storage/json.h"
 #include "core/tensor/spec.h"
 #include "kernels/elementwise/activation.h"
 #include "nn/models/model_setup.h"
@@ -40,12 +41,23 @@ enum class PolicyLayerKind : std::uint8_t {
   // each after kPadding by (kernel - 1) / 2. Parameters: conv0.weight [c, kernel, kernel, c],
   // conv0.bias [c], conv1.weight, conv1.bias.
   kResidual,
+  // One part of an observation: elements [first, first + size) of each frame of [(stack,) n], times
+  // factor. An image gives [h, w, stack · c], the oldest frame's channels first; another part
+  // [stack · size], one frame after another.
+  kPart,
+  // Each of `branches` is a list of layers, of which the first is kPart, for the input of this
+  // layer; their outputs are flattened and follow each other in y.
+  kParts,
+  // The last layer of a policy whose observations contain an action mask. The mask of the newest
+  // frame, before any layer, is m[a] = frame[first + a]: y[a] = -1e30 if m[a] = 0 and an element of
+  // m is not 0, else x[a].
+  kActionMask,
 };
 constexpr auto EnumNames(PolicyLayerKind) {
-  return std::to_array<std::string_view>({"clip", "scale", "normalize", "one_hot", "images",
-                                          "conv2d", "linear", "layer_norm", "dueling",
-                                          "categorical_mean", "quantile_mean", "action_bounds",
-                                          "clipped_bounds", "padding", "max_pool", "residual"});
+  return std::to_array<std::string_view>(
+      {"clip", "scale", "normalize", "one_hot", "images", "conv2d", "linear", "layer_norm",
+       "dueling", "categorical_mean", "quantile_mean", "action_bounds", "clipped_bounds", "padding",
+       "max_pool", "residual", "part", "parts", "action_mask"});
 }
 
 // One layer: [in] → [out] of one observation. Members that a kind does not have are 0 or empty.
@@ -53,15 +65,17 @@ struct PolicyLayer {
   PolicyLayerKind kind = PolicyLayerKind::kScale;
   std::string tensors;  // prefix of the names of its parameters, without the dot
   Shape in, out;
-  Activation activation = Activation::kNone;  // conv2d, linear, layer_norm, residual
-  float factor = 1;                           // scale, images
-  std::int64_t stack = 1;                     // images
-  std::int64_t classes = 0;                   // one_hot
-  std::int64_t kernel = 0, stride = 0;        // conv2d, max_pool; residual: kernel alone
-  std::int64_t padding = 0;                   // padding, max_pool: on each side
-  std::int64_t units = 0;                     // dueling: hidden units of each stream; 0: none
-  std::int64_t numbers = 1;                   // dueling: outputs per action
-  float low = 0, high = 0;                    // clip; categorical_mean: first and last atom
+  Activation activation = Activation::kNone;       // conv2d, linear, layer_norm, residual
+  float factor = 1;                                // scale, images, part
+  std::int64_t stack = 1;                          // images, part
+  std::int64_t first = 0;                          // part, action_mask: element of a frame
+  std::int64_t classes = 0;                        // one_hot
+  std::int64_t kernel = 0, stride = 0;             // conv2d, max_pool; residual: kernel alone
+  std::int64_t padding = 0;                        // padding, max_pool: on each side
+  std::int64_t units = 0;                          // dueling: hidden units of each stream; 0: none
+  std::int64_t numbers = 1;                        // dueling: outputs per action
+  float low = 0, high = 0;                         // clip; categorical_mean: first and last atom
+  std::vector<std::vector<PolicyLayer>> branches;  // parts
 };
 
 // Everything that computes an agent's greedy action from its observation, except for the values of
@@ -69,8 +83,9 @@ struct PolicyLayer {
 // the layers give q [actions], and the action is the lowest index of the largest. Continuous
 // actions: the layers give the action.
 struct PolicyDescription {
-  TensorSpec observation;        // of the environment, one frame
-  std::int64_t frame_stack = 1;  // frames per decision, oldest first; zeros before the first
+  TensorSpec observation;              // of the environment, one frame
+  std::vector<ObservationPart> parts;  // names for users; the layers have all that is computed
+  std::int64_t frame_stack = 1;        // frames per decision, oldest first; zeros before the first
   ActionSpec action;
   std::vector<PolicyLayer> layers;
 };
@@ -85,6 +100,9 @@ Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec&
 // nn/policy_library reads.
 std::string EncodePolicy(const PolicyDescription& policy);
 inline constexpr char kPolicyKey[] = "troop_policy";
+// The names and shapes of the parts of an observation in their order, for users: [{"name", "shape",
+// "action_mask": true of a mask alone}].
+JsonArray PartsJson(const std::vector<ObservationPart>& parts);
 
 // DescribePolicy and EncodePolicy in one: what each checkpoint has in the metadata of its weights.
 // Empty for a text model, which has no policy, and for own layers without a description. Errors:

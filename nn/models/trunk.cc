@@ -190,9 +190,6 @@ Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<Sequentia
   return Status::Ok();
 }
 
-namespace {
-
-// Number of leading layers that images pass before they are flattened.
 std::size_t ImageLayers(const LayerRange& range) {
   if (range.layers[range.begin].type != LayerType::kConv2d) return 0;
   std::size_t count = 0;
@@ -204,55 +201,53 @@ std::size_t ImageLayers(const LayerRange& range) {
   return count;
 }
 
-// The layers that select the parts of an observation, without the action mask.
-std::vector<ObservationPartOptions> VisibleParts(const ModelSetup& setup, const EnvSpec& env) {
-  std::vector<ObservationPartOptions> visible;
+std::vector<VisiblePart> VisibleParts(const ModelSetup& setup, const EnvSpec& env) {
+  std::vector<VisiblePart> visible;
   std::int64_t first = 0;
   for (const ObservationPart& part : env.parts) {
     // Normalized elements have a deviation of 1 already.
     const float scale = setup.network.normalize_observations ? 1 : part.scale;
-    if (!part.action_mask)
+    if (!part.action_mask) {
       visible.push_back(
-          {setup.frame_stack, env.observation.shape.elements(), first, part.shape, scale});
+          {part.name,
+           {setup.frame_stack, env.observation.shape.elements(), first, part.shape, scale}});
+    }
     first += part.shape.elements();
   }
   return visible;
 }
 
+namespace {
+
 // The input of an observation with parts: `whole` converts all of it.
 Result<TrunkInput> MakeStructuredInput(const ModelSetup& setup, const EnvSpec& env,
                                        const LayerRange& range, std::unique_ptr<Module> whole) {
-  const std::vector<ObservationPartOptions> visible = VisibleParts(setup, env);
+  const std::vector<VisiblePart> visible = VisibleParts(setup, env);
   // The whole observation is converted once; its parts are selected from the result.
   std::vector<SequentialPart> input;
   input.push_back({"observation", std::move(whole)});
   // 1. A single part keeps its shape, so the layers take it as they take a plain observation.
   if (visible.size() == 1) {
-    input.push_back({"part", MakeObservationPart(visible[0])});
-    return TrunkInput{MakeSequential(std::move(input)), visible[0].out()};
+    input.push_back({"part", MakeObservationPart(visible[0].options)});
+    return TrunkInput{MakeSequential(std::move(input)), visible[0].options.out()};
   }
   // 2. Otherwise each image passes its own convolutions.
-  const auto is_image = [](const ObservationPartOptions& part) { return part.shape.rank() == 3; };
   TrunkInput made;
-  if (std::ranges::any_of(visible, is_image)) made.layers = ImageLayers(range);
+  if (std::ranges::any_of(visible, &VisiblePart::image)) made.layers = ImageLayers(range);
   LayerRange front = range;
   front.end = range.begin + made.layers;
   std::vector<SequentialPart> branches;
   std::int64_t features = 0;
-  auto part = env.parts.begin();
-  for (const ObservationPartOptions& options : visible) {
-    // `visible` lacks the mask.
-    while (part->action_mask) ++part;
+  for (const VisiblePart& part : visible) {
     std::vector<SequentialPart> branch;
-    branch.push_back({"part", MakeObservationPart(options)});
-    Shape shape = options.out();
-    if (is_image(options)) {
+    branch.push_back({"part", MakeObservationPart(part.options)});
+    Shape shape = part.options.out();
+    if (part.image()) {
       const Status layers = AppendLayers(front, &shape, &branch);
-      if (!layers.ok()) return layers.WithContext("part " + part->name);
+      if (!layers.ok()) return layers.WithContext("part " + part.name);
     }
     features += shape.elements();
-    branches.push_back({part->name, MakeSequential(std::move(branch))});
-    ++part;
+    branches.push_back({part.name, MakeSequential(std::move(branch))});
   }
   input.push_back({"parts", MakeConcatenation(std::move(branches))});
   // The remaining layers see a vector.

@@ -38,6 +38,18 @@ struct LayerRange {
 // the batch. Errors: kInvalidArgument.
 Status AppendLayers(const LayerRange& range, Shape* shape, std::vector<SequentialPart>* parts);
 
+// Number of leading layers that the images of an observation with several parts pass, each in its
+// own copy, before they are flattened: conv2d, max_pool, residual and layer_norm; 0: the first one
+// is not conv2d.
+std::size_t ImageLayers(const LayerRange& range);
+// A part of an observation that the network takes as an input: all but the action mask.
+struct VisiblePart {
+  std::string name;
+  ObservationPartOptions options;
+  bool image() const { return options.shape.rank() == 3; }
+};
+std::vector<VisiblePart> VisibleParts(const ModelSetup& setup, const EnvSpec& env);
+
 // The input layer: [B, ...NetworkInput] → [B, ...shape]. Of an observation with several parts each
 // image passes its own copy of the layers before the first one that is neither conv2d nor
 // layer_norm; the results and the other parts are concatenated. The network does not take the

@@ -40,6 +40,45 @@ class Images final : public PolicyOperation {
   std::int64_t pixels_ = 0, channels_ = 0;
 };
 
+// Selects a part of each frame. The channels of its frames alternate in the output; a vector is an
+// image of one pixel.
+class Part final : public PolicyOperation {
+ public:
+  explicit Part(const PolicyLayerReader& layer)
+      : stack_(layer.IntegerOr("stack", 1)),
+        first_(layer.Integer("first", 0)),
+        factor_(layer.Number("factor", 1)),
+        size_(layer.out()) {
+    const auto &in = layer.in_shape(), &out = layer.out_shape();
+    const bool stacked = stack_ > 1;
+    RequirePolicy(in.size() == (stacked ? 2 : 1) && (!stacked || in[0] == stack_),
+                  "a part needs [elements], or [stack, elements]");
+    width_ = in.back();
+    RequirePolicy(out.size() == 1 || out.size() == 3, "a part is neither an image nor a vector");
+    pixels_ = out.size() == 3 ? out[0] * out[1] : 1;
+    RequirePolicy(out.back() % stack_ == 0, "a part has another output shape");
+    channels_ = out.back() / stack_;
+    RequirePolicy(first_ + pixels_ * channels_ <= width_, "a part exceeds its observation");
+  }
+  // Reads are contiguous, as those of Images.
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+    for (std::int64_t r = 0; r < rows; ++r, out += size_) {
+      for (std::int64_t s = 0; s < stack_; ++s, in += width_) {
+        for (std::int64_t i = 0; i < pixels_ * channels_; ++i) {
+          const std::int64_t pixel = i / channels_, channel = i % channels_;
+          out[(pixel * stack_ + s) * channels_ + channel] = factor_ * in[first_ + i];
+        }
+      }
+    }
+  }
+
+ private:
+  const std::int64_t stack_, first_;
+  const float factor_;
+  const std::int64_t size_;
+  std::int64_t width_ = 0, pixels_ = 0, channels_ = 0;
+};
+
 // Sizes of an image, [height, width, channels].
 struct ImageSize {
   explicit ImageSize(const std::vector<std::int64_t>& shape, const char* what) {
@@ -252,6 +291,7 @@ std::unique_ptr<PolicyOperation> MakePolicyImageOperation(const std::string& kin
   if (kind == "padding") return std::make_unique<Padding>(layer);
   if (kind == "max_pool") return std::make_unique<MaxPool>(layer);
   if (kind == "residual") return std::make_unique<Residual>(layer);
+  if (kind == "part") return std::make_unique<Part>(layer);
   return nullptr;
 }
 

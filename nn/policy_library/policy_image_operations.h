@@ -4,12 +4,12 @@
 #include <string>
 
 #include "nn/policy_library/policy_layer_reader.h"
-#include "nn/policy_library/policy_program.h"
+#include "nn/policy_library/policy_operations.h"
 
 namespace troop {
 
-// Makes an operation that takes or gives images: images, conv2d, padding, max_pool, residual.
-// nullptr: another kind. Throws PolicyError: members, shapes or tensors do not fit the kind.
+// Makes an operation that takes or gives images: images, conv2d, padding, max_pool, residual,
+// part. nullptr: another kind. Throws PolicyError: members, shapes or tensors do not fit the kind.
 std::unique_ptr<PolicyOperation> MakePolicyImageOperation(const std::string& kind,
                                                           const PolicyLayerReader& layer);
 

@@ -102,8 +102,8 @@ PolicyActivation PolicyLayerReader::Activation() const {
 // Names are those of the parameters of the modules.
 const std::vector<float>& PolicyLayerReader::Tensor(const std::string& name,
                                                     std::int64_t elements) const {
-  const auto found = source_.file.tensors.find(prefix_ + name);
-  if (found == source_.file.tensors.end()) InvalidPolicy("no tensor " + prefix_ + name);
+  const auto found = source_.context.file.tensors.find(prefix_ + name);
+  if (found == source_.context.file.tensors.end()) InvalidPolicy("no tensor " + prefix_ + name);
   if (std::int64_t(found->second.values.size()) != elements)
     InvalidPolicy("tensor " + prefix_ + name + " has " +
                   std::to_string(found->second.values.size()) + " values, but the layer needs " +

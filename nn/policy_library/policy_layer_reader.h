@@ -24,12 +24,16 @@ std::vector<std::int64_t> PolicyShape(const nlohmann::json& object, const char* 
 // Product of a shape. Throws PolicyError beyond 2^26.
 std::int64_t PolicyElements(const std::vector<std::int64_t>& shape);
 
+// Data that all layers of a policy share.
+struct PolicyContext {
+  const PolicyFile& file;
+  const std::vector<float>&low, &high;  // bounds of a continuous action
+};
 // A layer of a description, as its operation is made from it.
 struct PolicyLayerSource {
   const nlohmann::json& layer;
-  const PolicyFile& file;
-  std::vector<std::int64_t> in, out;    // shapes of one observation
-  const std::vector<float>&low, &high;  // bounds of a continuous action
+  const PolicyContext& context;
+  std::vector<std::int64_t> in, out;  // shapes of one observation
 };
 
 // Reads a layer's members and tensors. Throws PolicyError: a missing or invalid one.
@@ -58,9 +62,12 @@ class PolicyLayerReader {
     return {Tensor(name + "weight", columns * depth).data(), Tensor(name + "bias", columns).data(),
             columns, depth};
   }
+  // The layer itself, and what it shares with others.
+  const nlohmann::json& layer() const { return source_.layer; }
+  const PolicyContext& context() const { return source_.context; }
   // Bounds of a continuous action.
-  const std::vector<float>& low() const { return source_.low; }
-  const std::vector<float>& high() const { return source_.high; }
+  const std::vector<float>& low() const { return source_.context.low; }
+  const std::vector<float>& high() const { return source_.context.high; }
 
  private:
   const PolicyLayerSource& source_;

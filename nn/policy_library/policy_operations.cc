@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/policy_library/policy_chain.h"
 #include "nn/policy_library/policy_image_operations.h"
 #include "nn/policy_library/troop_policy.h"
 
@@ -295,6 +296,52 @@ class ActionBounds final : public PolicyOperation {
   const std::vector<float> low_, high_;
 };
 
+// Computes branches one after another, each in the same two buffers, and copies their outputs.
+class Parts final : public PolicyOperation {
+ public:
+  explicit Parts(const PolicyLayerReader& layer) : size_(layer.out()) {
+    const auto branches = layer.layer().find("branches");
+    RequirePolicy(branches != layer.layer().end() && branches->is_array() && !branches->empty() &&
+                      branches->size() <= kBranchesMax,
+                  "parts need a list of branches");
+    std::int64_t features = 0;
+    for (const nlohmann::json& branch : *branches) {
+      RequirePolicy(branch.is_array() && !branch.empty() && branch.size() <= kBranchLayersMax,
+                    "a branch of parts is not a list of layers");
+      PolicyChain& chain = branches_.emplace_back(layer.in_shape());
+      for (const nlohmann::json& next : branch) {
+        // Without this a file could ask for any depth of the stack.
+        RequirePolicy(next.is_object() && PolicyString(next, "kind") != "parts",
+                      "parts within parts");
+        chain.Add(next, layer.context());
+      }
+      features += PolicyElements(chain.shape());
+      width_ = std::max(width_, chain.width());
+    }
+    RequirePolicy(features == size_, "parts have another output shape");
+  }
+  std::int64_t scratch() const override { return 2 * width_; }
+
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+    float* const first = out + rows * size_;
+    for (const PolicyChain& branch : branches_) {
+      const float* const from = branch.Run(isa, rows, in, {first, first + rows * width_});
+      const std::int64_t features = PolicyElements(branch.shape());
+      for (std::int64_t r = 0; r < rows; ++r)
+        std::copy_n(from + r * features, features, out + r * size_);
+      // The next branch follows in each row.
+      out += features;
+    }
+  }
+
+ private:
+  // Limits of what a file may ask for.
+  static constexpr std::size_t kBranchesMax = 64, kBranchLayersMax = 1000;
+  const std::int64_t size_;
+  std::vector<PolicyChain> branches_;
+  std::int64_t width_ = 0;  // of the widest branch
+};
+
 // Creates an operation of one class, for the table below.
 template <class Operation>
 std::unique_ptr<PolicyOperation> Make(const PolicyLayerReader& layer) {
@@ -314,6 +361,7 @@ std::unique_ptr<PolicyOperation> MakePolicyOperation(const PolicyLayerSource& so
       {"one_hot", Make<OneHot>},
       {"linear", Make<Linear>},
       {"layer_norm", Make<LayerNorm>},
+      {"parts", Make<Parts>},
       {"dueling", Make<Dueling>},
       {"categorical_mean", Make<CategoricalMean>},
       {"quantile_mean", Make<QuantileMean>},

@@ -1,11 +1,22 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
+#include "nn/policy_library/policy_kernels.h"
 #include "nn/policy_library/policy_layer_reader.h"
-#include "nn/policy_library/policy_program.h"
 
 namespace troop {
+
+// One prepared layer of a policy.
+class PolicyOperation {
+ public:
+  virtual ~PolicyOperation() = default;
+  // Elements per row that Run may use after the rows of `out`.
+  virtual std::int64_t scratch() const { return 0; }
+  // Computes out [rows, out elements] from in [rows, in elements].
+  virtual void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const = 0;
+};
 
 // Errors are thrown as PolicyError: an unknown kind, a missing member or tensor, shapes that do not
 // fit the kind.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "nn/policy_library/policy_operations.h"
+#include "nn/policy_library/policy_layer_reader.h"
 #include "nn/policy_library/troop_policy.h"
 
 namespace troop {
@@ -55,11 +55,12 @@ PolicyProgram::PolicyProgram(const PolicyFile& file) {
       layers->size() > kLayersMax)
     throw PolicyError(TROOP_POLICY_DATA_LOSS, "the description has no layers");
   // The observation's shape flows through the layers.
-  flow_ = shape_;
-  if (stack_ > 1) flow_.insert(flow_.begin(), stack_);
-  width_ = PolicyElements(flow_);
+  std::vector<std::int64_t> whole = shape_;
+  if (stack_ > 1) whole.insert(whole.begin(), stack_);
+  PolicyElements(whole);
+  chain_ = PolicyChain(whole);
   for (const Json& layer : *layers) AddLayer(layer, file);
-  if (PolicyElements(flow_) != count_)
+  if (PolicyElements(chain_.shape()) != count_)
     throw PolicyError(TROOP_POLICY_DATA_LOSS, "the last layer has another size than the action");
 }
 
@@ -95,25 +96,69 @@ void PolicyProgram::ReadAction(const Json& action) {
   count_ = std::int64_t(low_.size());
 }
 
-// The layer's input must be the output of the layer before it.
+// The mask is not an operation, because it reads the observation itself.
 void PolicyProgram::AddLayer(const Json& layer, const PolicyFile& file) {
-  if (!layer.is_object())
-    throw PolicyError(TROOP_POLICY_DATA_LOSS, "a layer of the description is not an object");
-  const PolicyLayerSource source{layer, file, PolicyShape(layer, "in"), PolicyShape(layer, "out"),
-                                 low_,  high_};
-  if (source.in != flow_)
-    throw PolicyError(TROOP_POLICY_DATA_LOSS,
-                      "a layer's input is not the output of the layer before");
-  operations_.push_back(MakePolicyOperation(source));
-  flow_ = source.out;
-  width_ = std::max(width_, PolicyElements(flow_) + operations_.back()->scratch());
+  RequirePolicy(mask_ < 0, "a layer after action_mask");
+  if (!layer.is_object() || PolicyString(layer, "kind") != "action_mask")
+    return chain_.Add(layer, {file, low_, high_});
+  RequirePolicy(discrete_ && chain_.shape() == std::vector{count_} && chain_.width() > 0,
+                "action_mask needs a value for each discrete action");
+  RequirePolicy(
+      PolicyShape(layer, "in") == chain_.shape() && PolicyShape(layer, "out") == chain_.shape(),
+      "action_mask changes the shape");
+  mask_ = PolicyInteger(layer, "first", 0, frame_elements_);
+  RequirePolicy(mask_ + count_ <= frame_elements_, "action_mask exceeds the observation");
+}
+
+// A frame of the caller may be at any address.
+bool PolicyProgram::IsSet(const unsigned char* frame, std::int64_t i) const {
+  if (dtype_ == DType::kU8) return frame[i] != 0;
+  frame += 4 * i;
+  // -0.0 is 0 as well, which its bits are not.
+  if (dtype_ == DType::kF32) {
+    float value;
+    std::memcpy(&value, frame, sizeof value);
+    return value != 0;
+  }
+  std::int32_t value;
+  std::memcpy(&value, frame, sizeof value);
+  return value != 0;
+}
+
+bool PolicyProgram::AllowsAny(const unsigned char* frame) const {
+  for (std::int64_t a = 0; a < count_; ++a) {
+    if (IsSet(frame, mask_ + a)) return true;
+  }
+  return false;
+}
+
+bool PolicyProgram::Forbids(const void* frame, const unsigned char* mask) const {
+  const auto* const bytes = static_cast<const unsigned char*>(frame);
+  if (mask_ < 0 || !AllowsAny(bytes)) return false;
+  for (std::int64_t a = 0; a < count_; ++a) {
+    if (mask[a] != 0 && IsSet(bytes, mask_ + a)) return false;
+  }
+  return true;
+}
+
+// The newest frame is the last one of a stack. The value is kMaskedOutput of nn/layers/layers.h.
+void PolicyProgram::HideForbidden(std::int64_t rows, const void* observations, float* q) const {
+  constexpr float kMaskedOutput = -1e30F;
+  const auto* frame = static_cast<const unsigned char*>(observations);
+  frame += (stack_ - 1) * frame_bytes();
+  for (std::int64_t r = 0; r < rows; ++r, frame += stack_ * frame_bytes(), q += count_) {
+    if (!AllowsAny(frame)) continue;
+    for (std::int64_t a = 0; a < count_; ++a) {
+      if (!IsSet(frame, mask_ + a)) q[a] = kMaskedOutput;
+    }
+  }
 }
 
 // Observations become f32 first. The layers alternate between both buffers.
 const float* PolicyProgram::Run(std::int64_t rows, const void* observations, std::span<float> first,
                                 std::span<float> second) const {
   const std::int64_t elements = rows * stack_ * frame_elements_;
-  float *from = first.data(), *to = second.data();
+  float* const from = first.data();
   switch (dtype_) {
     case DType::kU8:
       ScaleToFloat(isa_, static_cast<const std::uint8_t*>(observations), elements, 1, from);
@@ -125,11 +170,9 @@ const float* PolicyProgram::Run(std::int64_t rows, const void* observations, std
       std::memcpy(from, observations, std::size_t(elements) * sizeof(float));
       break;
   }
-  for (const auto& operation : operations_) {
-    operation->Run(isa_, rows, from, to);
-    std::swap(from, to);
-  }
-  return from;
+  float* const out = chain_.Run(isa_, rows, from, {second.data(), from});
+  if (mask_ >= 0) HideForbidden(rows, observations, out);
+  return out;
 }
 
 }  // namespace troop

@@ -1,25 +1,16 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "nn/policy_library/policy_chain.h"
 #include "nn/policy_library/policy_file.h"
 #include "nn/policy_library/policy_kernels.h"
 
 namespace troop {
-
-// One prepared layer of a policy.
-class PolicyOperation {
- public:
-  virtual ~PolicyOperation() = default;
-  // Elements per row that Run may use after the rows of `out`.
-  virtual std::int64_t scratch() const { return 0; }
-  // Computes out [rows, out elements] from in [rows, in elements].
-  virtual void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const = 0;
-};
 
 // The computation of a policy, checked and prepared from its file. Immutable; any number of threads
 // may run it, each with its own buffers.
@@ -43,11 +34,14 @@ class PolicyProgram {
   std::int64_t count() const { return count_; }
   const std::vector<float>& low() const { return low_; }
   const std::vector<float>& high() const { return high_; }
+  // True if the mask in a frame and that of a caller, [count], forbid every action together. False
+  // without a mask in frames, and for one that allows nothing, which hides nothing.
+  bool Forbids(const void* frame, const unsigned char* mask) const;
 
   // Rows that one Run computes at most: more for a small network, whose buffers stay in the cache.
-  std::int64_t rows_max() const { return width_ <= 256 ? 64 : 16; }
+  std::int64_t rows_max() const { return width() <= 256 ? 64 : 16; }
   // Elements of each of the two buffers of Run.
-  std::int64_t buffer_elements() const { return rows_max() * width_; }
+  std::int64_t buffer_elements() const { return rows_max() * width(); }
   // Computes rows [1, rows_max()] of outputs from observations [rows, stack, ...shape] in the
   // dtype. Returns the outputs [rows, count], which are in one of the buffers.
   const float* Run(std::int64_t rows, const void* observations, std::span<float> first,
@@ -57,6 +51,12 @@ class PolicyProgram {
   void ReadObservation(const nlohmann::json& observation);
   void ReadAction(const nlohmann::json& action);
   void AddLayer(const nlohmann::json& layer, const PolicyFile& file);
+  // The largest activation, with scratch, and the observation.
+  std::int64_t width() const { return std::max(chain_.width(), stack_ * frame_elements_); }
+  // True if element i of a frame, in the dtype, is not 0.
+  bool IsSet(const unsigned char* frame, std::int64_t i) const;
+  bool AllowsAny(const unsigned char* frame) const;
+  void HideForbidden(std::int64_t rows, const void* observations, float* q) const;
 
   PolicyIsa isa_ = BestPolicyIsa();
   std::string observation_name_, action_name_;
@@ -66,9 +66,8 @@ class PolicyProgram {
   bool discrete_ = true;
   std::int64_t count_ = 0;
   std::vector<float> low_, high_;
-  std::vector<std::unique_ptr<PolicyOperation>> operations_;
-  std::int64_t width_ = 0;          // the largest activation, with scratch
-  std::vector<std::int64_t> flow_;  // the shape after the last layer
+  PolicyChain chain_{{}};
+  std::int64_t mask_ = -1;  // where the action mask begins in a frame; -1: there is none
 };
 
 }  // namespace troop

@@ -125,6 +125,12 @@ int CheckCall(troop_policy_session* session, const troop_policy_call* call, std:
     const unsigned char* const row = mask + i * program.count();
     if (std::all_of(row, row + program.count(), [](unsigned char c) { return c == 0; }))
       return Fail(session, TROOP_POLICY_INVALID_ARGUMENT, "call.masks forbids every action");
+    // The newest frame of the row is its last one.
+    const auto* const frame = static_cast<const unsigned char*>(call->observations[0]) +
+                              ((i + 1) * frames - 1) * program.frame_bytes();
+    if (program.Forbids(frame, row))
+      return Fail(session, TROOP_POLICY_INVALID_ARGUMENT,
+                  "call.masks forbids every action that the observation allows");
   }
   if (program.dtype() == PolicyProgram::DType::kF32) {
     const auto* const x = static_cast<const unsigned char*>(call->observations[0]);

@@ -57,8 +57,8 @@ typedef struct troop_policy_session troop_policy_session;
 
 #define TROOP_POLICY_RANK_MAX 8
 
-// One part of an observation: C-contiguous, one frame. A policy of today has one part; policies of
-// dictionaries have several.
+// One tensor of an observation: C-contiguous, one frame. A policy of today has one tensor, in which
+// the parts of a dictionary follow each other (observations[0].parts of the file's metadata).
 typedef struct {
   const char* name;
   int32_t dtype;
@@ -120,19 +120,21 @@ TROOP_POLICY_EXPORT int troop_policy_reset(troop_policy_session* session, int64_
 typedef struct {
   size_t size;                      // sizeof(troop_policy_call)
   int64_t first, count;             // streams
-  const void* const* observations;  // for each part: [count, ...shape]
-  // NULL, or for each head NULL or [count, actions]: 0 forbids a discrete action. One action of
-  // each stream must be allowed.
+  const void* const* observations;  // for each tensor: [count, ...shape]
+  // NULL, or for each head NULL or [count, actions]: 0 forbids a discrete action, in addition to
+  // those that a mask in the observation forbids. One action of each stream must be allowed.
   const uint8_t* const* masks;
   void* const* actions;  // for each head: int32 [count], or float [count, size]
-  float* values;         // NULL, or q of the first head's actions: [count, actions]; discrete only
+  // NULL, or q of the first head's actions: [count, actions]; discrete only. An action that the
+  // observation itself forbids has -1e30.
+  float* values;
 } troop_policy_call;
 
 // Computes the greedy actions: for discrete actions the lowest index of the largest q. An invalid
 // argument or an observation that is not finite changes nothing.
 TROOP_POLICY_EXPORT int troop_policy_act(troop_policy_session* session,
                                          const troop_policy_call* call);
-// Does the same as troop_policy_act with whole stacks: for each part observations are [count,
+// Does the same as troop_policy_act with whole stacks: for each tensor observations are [count,
 // frame_stack, ...shape], oldest frame first, zeros before the episode. The streams' own frames are
 // neither used nor changed.
 TROOP_POLICY_EXPORT int troop_policy_act_stacked(troop_policy_session* session,

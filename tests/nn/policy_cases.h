@@ -56,6 +56,76 @@ inline EnvSpec DiscreteEnv(const TensorSpec& observation, std::int64_t actions, 
           .action = {.count = actions}};
 }
 
+// An environment whose observations consist of these parts; a mask has one element per action.
+inline EnvSpec PartsEnv(DType dtype, std::int64_t actions, std::vector<ObservationPart> parts) {
+  EnvSpec env = DiscreteEnv({dtype, {0}}, actions);
+  std::int64_t elements = 0;
+  for (ObservationPart& part : parts) {
+    if (part.action_mask) part.shape = {actions};
+    elements += part.shape.elements();
+  }
+  env.observation.shape = {elements};
+  env.parts = std::move(parts);
+  return env;
+}
+inline ObservationPart MaskPart() { return {.name = "action_mask", .action_mask = true}; }
+
+// Observations of several parts, with masks at different places, and images of different sizes.
+inline void AddPartsCases(std::vector<PolicyCase>* cases) {
+  const auto add = [&](const char* name, const EnvSpec& env, const auto& change) {
+    ModelSetup setup;
+    setup.network.dueling = false;
+    change(&setup);
+    cases->push_back({name, setup, env});
+  };
+  const ObservationPart image{.name = "image", .shape = {5, 4, 2}, .scale = 0.5f};
+  const ObservationPart goal{.name = "goal", .shape = {3}};
+  add("parts", PartsEnv(DType::kF32, 4, {image, MaskPart(), goal}), [](ModelSetup* s) {
+    s->network.layers = {ConvLayer(6, 3, 1), LinearLayer(7, Activation::kTanh)};
+  });
+  const float pixel = 1.0f / 255;
+  const EnvSpec pictures = PartsEnv(DType::kU8, 3,
+                                    {MaskPart(),
+                                     {.name = "left", .shape = {7, 6, 1}, .scale = pixel},
+                                     {.name = "lamp", .shape = {2}},
+                                     {.name = "right", .shape = {6, 9, 3}, .scale = pixel}});
+  add("parts_stack", pictures, [](ModelSetup* s) {
+    s->frame_stack = 3;
+    s->network.layers = {PaddedConvLayer(6, 3, 2, 1),
+                         {.type = LayerType::kLayerNorm},
+                         ResidualLayer(Activation::kRelu),
+                         PoolLayer(2, 1, 1),
+                         LinearLayer(12)};
+  });
+  add("parts_flat",
+      PartsEnv(DType::kF32, 7, {{.name = "board", .shape = {6, 7}}, goal, MaskPart()}),
+      [](ModelSetup* s) {
+        s->critic = CriticKind::kQuantile;
+        s->atoms = 5;
+        s->network.layers = {LinearLayer(9, Activation::kTanh)};
+      });
+  add("parts_normalized", PartsEnv(DType::kF32, 3, {goal, MaskPart(), image}), [](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kPpo;
+    s->observation_clip = 1.5;
+    s->frame_stack = 2;
+    s->network.normalize_observations = true;
+    s->network.layers = {LinearLayer(11)};
+    s->network.critic_layers = {LinearLayer(8)};
+  });
+  add("one_image_and_mask", PartsEnv(DType::kU8, 5, {image, MaskPart()}), [](ModelSetup* s) {
+    s->frame_stack = 2;
+    s->network.layers = {PaddedConvLayer(6, 3, 1, 1), LinearLayer(9)};
+  });
+  add("numbers_and_mask", PartsEnv(DType::kF32, 6, {MaskPart(), {.name = "state", .shape = {4}}}),
+      [](ModelSetup* s) { s->network.dueling = true; });
+  EnvSpec continuous = PartsEnv(DType::kF32, 0, {goal, image});
+  continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
+  add("parts_continuous", continuous, [](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kTd3;
+    s->network.layers = {ConvLayer(6, 3, 1), LinearLayer(7)};
+  });
+}
+
 // Every input layer, layer, head and value form.
 inline std::vector<PolicyCase> PolicyCases() {
   const TensorSpec vector{DType::kF32, {5}};
@@ -173,6 +243,7 @@ inline std::vector<PolicyCase> PolicyCases() {
     s->network.layers = {PaddedConvLayer(5, 3, 4, 1), LinearLayer(8)};
     s->network.dueling = false;
   });
+  AddPartsCases(&cases);
   return cases;
 }
 inline PolicyCase PolicyCaseNamed(std::string_view name) {
@@ -209,6 +280,7 @@ class PolicyBench {
     } else {
       for (float& x : out.as<float>()) x = float(2 * rng.Normal());
     }
+    if (const auto mask = ActionMaskOffset(env_)) DrawMasks(*mask, rows, &out);
     return out;
   }
 
@@ -265,6 +337,24 @@ class PolicyBench {
   std::span<const float> value() const { return value_; }
 
  private:
+  // Masks of 0 and 1. Every fourth row allows nothing in its newest frame, which hides nothing; the
+  // masks of older frames are other ones.
+  void DrawMasks(std::int64_t first, std::int64_t rows, Tensor* out) const {
+    const std::int64_t frames = rows * setup_.frame_stack,
+                       width = env_.observation.shape.elements();
+    for (std::int64_t i = 0; i < frames * env_.action.count; ++i) {
+      const std::int64_t frame = i / env_.action.count, action = i % env_.action.count;
+      const bool newest = (frame + 1) % setup_.frame_stack == 0;
+      const bool none = newest && frame / setup_.frame_stack % 4 == 3;
+      const bool allowed = !none && (frame * frame + action) % 3 != 0;
+      const auto at = std::size_t(frame * width + first + action);
+      if (out->dtype() == DType::kU8) {
+        out->as<std::uint8_t>()[at] = std::uint8_t(allowed);
+      } else {
+        out->as<float>()[at] = float(allowed);
+      }
+    }
+  }
   // Actions or q-values from the outputs of the network.
   std::vector<float> Chosen(std::span<const float> numbers, std::int64_t rows) const {
     if (!env_.action.discrete() && IsActorCritic(setup_.algorithm)) return ClippedMeans(numbers);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tests/apps/monitor/raw_http_client.h"
 #include "tests/system/troop_process.h"
 
 namespace troop {
@@ -53,13 +54,42 @@ TEST_F(ActionMaskRunTest, NeverPlaysForbiddenAction) {
   }
 }
 
-// An export would lose the mask.
-TEST_F(ActionMaskRunTest, ExportIsRefusedInOneLine) {
+// Board of 6 x 7 pixels with 2 channels, then the mask. A full column is forbidden, whatever the
+// weights are; the exported files and the server name the mask.
+TEST_F(ActionMaskRunTest, ExportedAndServedPoliciesObeyTheMask) {
   ExpectDone(Train(Words("dqn", 2001)).get(), 2001, "dqn");
-  const auto exported = Start({"export", run("dqn"), "--format", "onnx", "--out", folder() + "/x"});
-  EXPECT_EQ(exported->Wait(), 1) << exported->output();
-  EXPECT_THAT(exported->output(), HasSubstr("action_mask [7] (action mask)"));
-  EXPECT_THAT(exported->output(), HasSubstr("evaluate it with troop eval"));
+  for (const char* const format : {"safetensors", "onnx", "c"}) {
+    const std::string path = folder() + "/policy." + format;
+    const auto exported = Start({"export", run("dqn"), "--format", format, "--out", path});
+    ASSERT_EQ(exported->Wait(), 0) << exported->output();
+    EXPECT_THAT(FileText(path), HasSubstr("action_mask")) << format;
+  }
+  const auto server = Start({"serve", run("dqn"), "--listen", "127.0.0.1:0"});
+  std::string address;
+  ASSERT_TRUE(Await([&] {
+    const std::string output = server->output();
+    const std::size_t at = output.find("serving http://");
+    if (at != std::string::npos)
+      address = output.substr(at + 15, output.find("/v1/", at) - at - 15);
+    return !address.empty() && output.find("drains and ends") != std::string::npos;
+  })) << server->output();
+  for (int allowed = 0; allowed < 7; ++allowed) {
+    std::string row(2 * 84, ' ');
+    for (std::size_t i = 0; i < 84; ++i) row.replace(2 * i, 2, "1,");
+    for (int a = 0; a < 7; ++a) row += std::string(a == 0 ? "" : ",") + (a == allowed ? "1" : "0");
+    const std::string body = "{\"observations\": [[" + row + "]], \"q_values\": true}";
+    const std::string response = RawHttpClient(address).Post("/v1/act", body);
+    ASSERT_EQ(HttpStatusOf(response), 200) << response;
+    const auto answer = ParseJson(HttpBodyOf(response));
+    ASSERT_TRUE(answer.ok()) << response;
+    EXPECT_EQ(answer->Find("actions")->array.at(0).number, allowed);
+    for (int a = 0; a < 7; ++a) {
+      const double q = answer->Find("q_values")->array.at(0).array.at(std::size_t(a)).number;
+      EXPECT_EQ(q < -9e29, a != allowed) << a;
+    }
+  }
+  server->Signal(SIGTERM);
+  EXPECT_EQ(server->Wait(), 0) << server->output();
 }
 
 }  // namespace

@@ -308,6 +308,54 @@ TEST(CPolicyTest, StateHasStacksMasksAndErrorsOfTheLibrary) {
                                           values({0, 0, 0, 0, 3, 4}), "1"));
 }
 
+// Actions that either mask forbids are not chosen; masks without a common action are an error.
+TEST(CPolicyTest, MasksOfCallerAndObservationApplyTogether) {
+  if (!HasTool("cc")) GTEST_SKIP() << "no C compiler";
+  const PolicyCase c = PolicyCaseNamed("numbers_and_mask");
+  const CPolicyFiles files(c);
+  WriteText(files.path("pairs.c"), R"(
+#include <stdio.h>
+#include "policy.c"
+int main(void) {
+  static policy_state state;
+  float x[10] = {0, 0, 0, 0, 0, 0, 0.5f, -1, 2, 0.25f};
+  int pair, a, code;
+  for (pair = 0; pair < 4096; ++pair) {
+    uint8_t allowed[6];
+    policy_observation observation = {x};
+    policy_mask mask = {allowed};
+    policy_action action = {-1};
+    for (a = 0; a < 6; ++a) {
+      x[a] = pair >> a & 1 ? 1.0f : -0.0f;
+      allowed[a] = (uint8_t)(pair >> (6 + a) & 1);
+    }
+    policy_reset(&state);
+    code = policy_act(&state, &observation, &mask, &action);
+    printf("%d %ld\n", code, (long)action.action);
+  }
+  return 0;
+}
+)");
+  std::istringstream printed(
+      files.Run("cc -std=c99 -Wall -Wextra -Werror pairs.c -o pairs && ./pairs"));
+  const PolicyBench bench(c.setup, c.env);
+  const Tensor x(DType::kF32, {1, 10});
+  std::ranges::copy(std::vector<float>{1, 1, 1, 1, 1, 1, 0.5f, -1, 2, 0.25f},
+                    x.as<float>().begin());
+  const std::vector<float> free = bench.Reference(x);
+  for (int pair = 0; pair < 4096; ++pair) {
+    const int seen = pair & 63, given = pair >> 6, allowed = seen == 0 ? given : seen & given;
+    int code = -1, action = -1, want = -1;
+    printed >> code >> action;
+    for (int a = 0; a < 6; ++a) {
+      if ((allowed >> a & 1) != 0 && (want < 0 || free[std::size_t(a)] > free[std::size_t(want)]))
+        want = a;
+    }
+    EXPECT_EQ(code, allowed == 0 ? 1 : 0) << pair;
+    EXPECT_EQ(action, want) << pair;
+  }
+}
+
 TEST(CPolicyTest, ValuesAreWrittenExactly) {
   const PolicyCase c = PolicyCases()[0];
   const PolicyBench bench(c.setup, c.env);

@@ -45,6 +45,34 @@ TEST(PolicyDescriptionTest, DescribesLayersInOrder) {
   }
 }
 
+// Each branch begins with a part of the input, and all outputs together are the output.
+TEST(PolicyDescriptionTest, BranchesBeginWithPartsAndAddUp) {
+  const PolicyCase c = PolicyCaseNamed("parts_stack");
+  const auto policy = DescribePolicy(c.setup, c.env);
+  ASSERT_TRUE(policy.ok()) << policy.status().ToString();
+  const PolicyLayer& parts = policy->layers.at(1);
+  ASSERT_EQ(parts.kind, PolicyLayerKind::kParts);
+  ASSERT_EQ(parts.branches.size(), 3u);
+  const std::int64_t first[] = {3, 45, 47};
+  std::int64_t features = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::vector<PolicyLayer>& branch = parts.branches[i];
+    EXPECT_EQ(branch.front().kind, PolicyLayerKind::kPart);
+    EXPECT_EQ(branch.front().in, (Shape{3, 209}));
+    EXPECT_EQ(branch.front().first, first[i]);
+    features += branch.back().out.elements();
+  }
+  EXPECT_EQ(parts.branches[1].size(), 1u);
+  EXPECT_EQ(parts.out, Shape{features});
+  // Users find the names and places of the parts.
+  const auto json = ParseJson(EncodePolicy(*policy));
+  ASSERT_TRUE(json.ok()) << json.status().ToString();
+  const auto& named = json->Find("observations")->array[0].Find("parts")->array;
+  ASSERT_EQ(named.size(), 4u);
+  EXPECT_EQ(named[3].Find("name")->string, "right");
+  EXPECT_EQ(policy->layers.back().kind, PolicyLayerKind::kActionMask);
+}
+
 TEST(PolicyDescriptionTest, RecurrentPolicyIsRefused) {
   ModelSetup setup;
   setup.algorithm = AlgorithmKind::kPpo;

@@ -128,6 +128,54 @@ TEST(PolicySessionTest, MaskForbidsActions) {
   }
 }
 
+// Masks of the caller and of the observation: only actions that both allow, and an error where
+// there are none, unless the observation allows nothing, which hides nothing.
+TEST(PolicySessionTest, MasksOfCallerAndObservationApplyTogether) {
+  const PolicyCase c = PolicyCaseNamed("numbers_and_mask");
+  const PolicyBench bench(c.setup, c.env);
+  const LoadedPolicy loaded(bench.File());
+  int refused = 0, changed = 0;
+  for (int pair = 0; pair < 64 * 64; ++pair) {
+    float frame[10] = {0, 0, 0, 0, 0, 0, 0.5f, -1, 2, 0.25f};
+    std::uint8_t mask[6];
+    for (int a = 0; a < 6; ++a) {
+      frame[a] = pair >> a & 1 ? 1.0f : -0.0f;
+      mask[a] = std::uint8_t(pair >> (6 + a) & 1);
+    }
+    const int seen = pair & 63, given = pair >> 6;
+    float q[6];
+    std::int32_t action = -1;
+    const int code =
+        loaded.Act({.observations = frame, .mask = mask, .actions = &action, .values = q});
+    if (given == 0 || (seen != 0 && (seen & given) == 0)) {
+      ASSERT_EQ(code, TROOP_POLICY_INVALID_ARGUMENT) << pair;
+      EXPECT_THAT(troop_policy_session_message(loaded.session()),
+                  HasSubstr("forbids every action"));
+      ++refused;
+      continue;
+    }
+    ASSERT_EQ(code, TROOP_POLICY_OK) << pair;
+    // The largest value that is allowed, of a network without masks.
+    std::ranges::fill(std::span(frame).first(6), 1.0f);
+    Tensor x(DType::kF32, {1, 10});
+    std::ranges::copy(frame, x.as<float>().begin());
+    const std::vector<float> free = bench.Reference(x);
+    int want = -1;
+    for (int a = 0; a < 6; ++a) {
+      const bool allowed = (seen == 0 || (seen >> a & 1) != 0) && mask[a] != 0;
+      if (allowed && (want < 0 || free[std::size_t(a)] > free[std::size_t(want)])) want = a;
+      if (seen != 0 && (seen >> a & 1) == 0) {
+        EXPECT_EQ(q[a], -1e30f);
+      }
+    }
+    EXPECT_EQ(action, want) << pair;
+    changed += want != int(std::max_element(free.begin(), free.end()) - free.begin());
+  }
+  // 3^6 pairs have nothing in common, of which 2 · 2^6 - 1 have an empty mask.
+  EXPECT_EQ(refused, 64 + 602);
+  EXPECT_GT(changed, 1000);
+}
+
 TEST(PolicySessionTest, InvalidArgumentsChangeNothing) {
   const PolicyCase c = Stacked();
   const PolicyBench bench(c.setup, c.env);
@@ -294,6 +342,26 @@ TEST(PolicyLoadTest, ImpossibleImageLayersAreRejected) {
   const std::string block = R"(layers.2\", \"in\": [3, 3, 4], \"out\": [3, 3, 4], \"kernel\": )";
   EXPECT_THAT(error(block + "3", block + "2"), HasSubstr("an odd kernel"));
   EXPECT_THAT(error(block + "3", block + "5"), HasSubstr("layers.2.conv0.weight has 144 values"));
+}
+
+TEST(PolicyLoadTest, ImpossiblePartsAndMasksAreRejected) {
+  const PolicyCase c = PolicyCaseNamed("parts");
+  const Buffer whole = PolicyBench(c.setup, c.env).File();
+  const auto error = [&](const std::string& from, const std::string& to) {
+    const std::string text = Changed(whole, from, to);
+    const LoadedPolicy loaded(Buffer::Copy(std::as_bytes(std::span(text))));
+    EXPECT_NE(loaded.code(), TROOP_POLICY_OK) << to;
+    return loaded.message();
+  };
+  EXPECT_THAT(error(R"(\"first\": 44)", R"(\"first\": 45)"), HasSubstr("exceeds its observation"));
+  EXPECT_THAT(error(R"(\"first\": 40)", R"(\"first\": 44)"), HasSubstr("exceeds the observation"));
+  EXPECT_THAT(error(R"(\"first\": 40)", R"(\"fast\":  40)"), HasSubstr("first is missing"));
+  EXPECT_THAT(error(R"(\"branches\")", R"(\"brunches\")"), HasSubstr("a list of branches"));
+  EXPECT_THAT(error(R"(\"part\", \"in\")", R"(\"parts\",\"in\")"), HasSubstr("parts within parts"));
+  EXPECT_THAT(error(R"(\"out\": [39])", R"(\"out\": [38])"), HasSubstr("parts have another"));
+  // A library of before names the kind that it lacks.
+  EXPECT_THAT(error(R"(\"kind\": \"action_mask\")", R"(\"kind\": \"action_tusk\")"),
+              HasSubstr("later version"));
 }
 
 }  // namespace
