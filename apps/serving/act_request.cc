@@ -155,6 +155,43 @@ Status CheckRows(const ActRequest& request, std::int64_t rows_max) {
   return Status::Ok();
 }
 
+// True if an element of the policy's type is not 0.
+bool IsSet(std::span<const std::byte> element, DType dtype) {
+  if (dtype != DType::kF32)
+    return std::ranges::any_of(element, [](std::byte b) { return b != std::byte{0}; });
+  // -0.0 is 0 as well.
+  float value;
+  std::memcpy(&value, element.data(), sizeof value);
+  return value != 0;
+}
+
+// The mask of a request must allow an action that the newest frame of each row allows, too, unless
+// the frame allows none. libtroop_policy would reject all requests of the batch.
+Status CheckBothMasks(const ActRequest& request, const PolicySignature& policy) {
+  if (!policy.mask || request.mask.empty()) return Status::Ok();
+  const std::size_t size = DTypeSize(policy.dtype), frame = policy.frame_bytes();
+  const auto actions = std::size_t(policy.actions);
+  // A session sends one frame, all others whole stacks.
+  const std::size_t row = request.session.empty() ? policy.stack_bytes() : frame;
+  for (std::size_t i = 0; i < std::size_t(request.rows); ++i) {
+    const auto newest = std::span(request.observations).subspan((i + 1) * row - frame, frame);
+    bool any = false, both = false;
+    for (std::size_t a = 0; a < actions; ++a) {
+      const std::size_t at = (std::size_t(*policy.mask) + a) * size;
+      const bool allowed = IsSet(newest.subspan(at, size), policy.dtype);
+      any |= allowed;
+      both |= allowed && request.mask[i * actions + a] != 0;
+    }
+    if (any && !both) {
+      return InvalidArgument(
+          "mask forbids every action of row {} that its observation allows; allow one of them, or "
+          "omit the mask",
+          i);
+    }
+  }
+  return Status::Ok();
+}
+
 // Each row must allow an action.
 Status CheckMask(const ActRequest& request, const PolicySignature& policy) {
   if (!policy.discrete && (!request.mask.empty() || request.q_values))
@@ -170,7 +207,7 @@ Status CheckMask(const ActRequest& request, const PolicySignature& policy) {
                              i / std::size_t(policy.actions));
     }
   }
-  return Status::Ok();
+  return CheckBothMasks(request, policy);
 }
 
 // The shape of the array is that of the policy, after the number of rows.
@@ -290,7 +327,10 @@ PolicySignature::PolicySignature(const PolicyDescription& policy)
       discrete(policy.action.discrete()),
       actions(discrete ? policy.action.count : std::int64_t(policy.action.low.size())),
       low(policy.action.low),
-      high(policy.action.high) {
+      high(policy.action.high),
+      parts(policy.parts) {
+  const PolicyLayer& last = policy.layers.back();
+  if (last.kind == PolicyLayerKind::kActionMask) mask = last.first;
   for (int i = 0; i < policy.observation.shape.rank(); ++i)
     shape.push_back(policy.observation.shape[i]);
 }

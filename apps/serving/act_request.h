@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ struct PolicySignature {
   bool discrete = true;
   std::int64_t actions = 0;  // discrete: number of choices; else elements of an action
   std::vector<float> low, high;
+  std::vector<ObservationPart> parts;  // names of the elements of a frame; empty: there are none
+  std::optional<std::int64_t> mask;    // element of a frame at which the action mask begins
 
   explicit PolicySignature(const PolicyDescription& policy);
   PolicySignature() = default;

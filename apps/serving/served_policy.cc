@@ -57,15 +57,17 @@ ServedPolicy::ServedPolicy(Source source, const PolicyServing& serving)
     action.Add("kind", "continuous").Add("dtype", "f32").Add("size", signature_.actions);
     action.Add("low", floats(signature_.low)).Add("high", floats(signature_.high));
   }
+  JsonObject observation;
+  observation.Add("dtype", DTypeName(signature_.dtype))
+      .Add("shape", JsonArray::Of(signature_.shape))
+      .Add("stack", signature_.stack);
+  if (!signature_.parts.empty()) observation.Add("parts", PartsJson(signature_.parts));
   description_ = JsonObject()
                      .Add("path", path())
                      .Add("environment", source.environment)
                      .Add("checkpoint", source.checkpoint)
                      .Add("updates", updates_)
-                     .Add("observation", JsonObject()
-                                             .Add("dtype", DTypeName(signature_.dtype))
-                                             .Add("shape", JsonArray::Of(signature_.shape))
-                                             .Add("stack", signature_.stack))
+                     .Add("observation", observation)
                      .Add("action", action)
                      .Add("deterministic", true)
                      .Add("rows_max", serving_.rows_max)

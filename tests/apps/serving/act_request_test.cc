@@ -218,6 +218,32 @@ TEST(ActRequestTest, ContinuousActionsHaveNeitherMaskNorValues) {
               HasSubstr("discrete actions"));
 }
 
+// The newest frame has elements 1 to 3 as its mask. A request of several rows names the wrong one.
+TEST(ActRequestTest, MaskMustLeaveAnActionThatTheObservationAllows) {
+  for (const DType dtype : {DType::kU8, DType::kF32}) {
+    PolicySignature policy = Signature(dtype, {4}, 2);
+    policy.mask = 1;
+    const auto error = [&](const std::string& observation, const std::string& mask) {
+      return Error(Json(R"({"observations": [[[9, 1, 1, 1], [9, 1, 1, 0]], )" + observation +
+                        R"(], "mask": [[0, 1, 0], )" + mask + "]}"),
+                   policy);
+    };
+    const std::string rest = "[[5, 1, 1, 1], [5, 0, 0, 1]]";
+    EXPECT_EQ(error(rest, "[0, 0, 1]"), "accepted");
+    EXPECT_THAT(error(rest, "[1, 1, 0]"), HasSubstr("every action of row 1 that its observation"));
+    // A mask that allows nothing hides nothing.
+    EXPECT_EQ(error("[[5, 1, 1, 1], [5, 0, 0, 0]]", "[1, 0, 0]"), "accepted");
+    // A session sends the newest frame alone.
+    const auto session = [&](const std::string& mask) {
+      return Error(
+          Json(R"({"session": "a", "observations": [[5, 0, 1, 0]], "mask": )" + mask + "}"),
+          policy);
+    };
+    EXPECT_EQ(session("[[1, 1, 0]]"), "accepted");
+    EXPECT_THAT(session("[[1, 0, 1]]"), HasSubstr("every action of row 0 that its observation"));
+  }
+}
+
 // Each single change of a valid body is rejected, or means something valid.
 TEST(ActRequestTest, ChangedBytesAreRejectedOrValid) {
   const std::string valid =

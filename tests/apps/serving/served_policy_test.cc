@@ -206,6 +206,16 @@ TEST(ServedPolicyDescriptionTest, NamesShapesAndAccepts) {
   EXPECT_EQ(*observation->Integer("stack"), 3);
   EXPECT_EQ(*json->Find("action")->Integer("count"), 3);
   EXPECT_EQ(*json->Integer("rows_max"), 64);
+  EXPECT_EQ(observation->Find("parts"), nullptr);
+  // The places of parts follow from their shapes.
+  Served structured(PolicyCaseNamed("parts"));
+  const auto named = ParseJson(structured.model_->Description());
+  const JsonValue* const parts = named->Find("observation")->Find("parts");
+  ASSERT_EQ(parts->array.size(), 3u);
+  EXPECT_EQ(*parts->array[0].String("name"), "image");
+  EXPECT_EQ(Numbers(*parts->array[0].Find("shape")), (std::vector<double>{5, 4, 2}));
+  EXPECT_EQ(parts->array[0].Find("action_mask"), nullptr);
+  EXPECT_TRUE(parts->array[1].Find("action_mask")->boolean);
   Served same(Stacked(), 8);
   EXPECT_TRUE(served.model_->Accepts(*same.model_));
   PolicyCase other = Stacked();
