@@ -54,8 +54,9 @@ class Policy:
         place. episode_start: True for each environment whose episode begins with this observation.
 
         deterministic: True gives the greedy action. False gives a random one with the probability
-        exploration_rate, which each environment draws on its own; continuous actions are always
-        greedy. At exploration_rate 0 a warning says once that False changes nothing.
+        exploration_rate, which each environment draws on its own, of those that an action mask in
+        the observation allows; continuous actions are always greedy. At exploration_rate 0 a
+        warning says once that False changes nothing.
 
         Raises ValueError: wrong shape or type, or an observation that is not finite.
         """
@@ -65,8 +66,9 @@ class Policy:
         """Returns the q-values of all actions: [actions], or [N, actions] for N observations.
 
         With a frame stack an observation has all frames, the oldest first: [stack, ...shape].
-        mask: the shape of the result; actions where it is False have -inf. Raises ValueError as
-        predict, and for continuous actions.
+        mask: the shape of the result; actions where it is False have -inf, and so do those that an
+        action mask in the observation forbids. Raises ValueError as predict, and for continuous
+        actions.
         """
         return self._native.q_values(observation, mask)
 

@@ -34,9 +34,11 @@ def read_tensors(path):
     return metadata, tensors
 
 
-def linear_policy(path, shape, outputs, *, dtype="f32", stack=1, factor=1.0, bounds=None, seed=1):
+def linear_policy(path, shape, outputs, *, dtype="f32", stack=1, factor=1.0, bounds=None, mask=None,
+                  seed=1):
     """A file of one hidden layer with tanh, and the same function in NumPy: from [N, stack,
-    ...shape] to q [N, outputs], or with bounds (low, high) to actions."""
+    ...shape] to q [N, outputs], or with bounds (low, high) to actions. mask: element of a frame at
+    which an action mask begins."""
     random = np.random.default_rng(seed)
     inputs = int(np.prod(shape)) * stack
     tensors = {"layers.0.weight": random.normal(size=(7, inputs)), "layers.0.bias":
@@ -52,6 +54,8 @@ def linear_policy(path, shape, outputs, *, dtype="f32", stack=1, factor=1.0, bou
         layers.append({"kind": "action_bounds", "in": [outputs], "out": [outputs]})
         action = {"name": "action", "kind": "continuous", "low": list(bounds[0]),
                   "high": list(bounds[1])}
+    if mask is not None:
+        layers.append({"kind": "action_mask", "in": [outputs], "out": [outputs], "first": mask})
     write_policy(path, {"version": 1, "observations": [
         {"name": "observation", "dtype": dtype, "shape": list(shape), "stack": stack}],
         "actions": [action], "layers": layers}, tensors)
@@ -60,6 +64,10 @@ def linear_policy(path, shape, outputs, *, dtype="f32", stack=1, factor=1.0, bou
         x = np.asarray(observations, np.float64).reshape(-1, inputs) * factor
         x = np.tanh(x @ tensors["layers.0.weight"].T + tensors["layers.0.bias"])
         x = x @ tensors["head.weight"].T + tensors["head.bias"]
+        if mask is not None:
+            newest = np.asarray(observations).reshape(len(x), stack, -1)[:, -1]
+            allowed = newest[:, mask:mask + outputs] != 0
+            x[~allowed & allowed.any(axis=1, keepdims=True)] = -np.inf
         if bounds is None:
             return x
         low, high = np.array(bounds[0]), np.array(bounds[1])

@@ -123,6 +123,26 @@ class PolicyTest(unittest.TestCase):
                      lambda: policy.q_values(batch, mask[0]))
         self.refused("every action", lambda: policy.q_values(batch[0], np.zeros(3, bool)))
 
+    def test_mask_in_the_observation_applies_to_all_actions(self):
+        policy, compute = self.discrete_with_mask()
+        batch = self.observations(400, 6)
+        batch[:, 1:4] = self.random.random((400, 3)) < 0.5
+        batch[:50, 1:4] = 0  # hides nothing
+        want = compute(batch)
+        np.testing.assert_allclose(policy.q_values(batch), want, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(policy.predict(batch, deterministic=True)[0],
+                                      want.argmax(axis=1))
+        # Each action that a row allows is drawn; false alarms below 1e-9: 1200 (2 / 3)^70.
+        policy.exploration_rate = 1.0
+        drawn = np.zeros((400, 3), bool)
+        for _ in range(70):
+            drawn[np.arange(400), policy.predict(batch)[0]] = True
+        np.testing.assert_array_equal(drawn, np.isfinite(want))
+
+    def discrete_with_mask(self):
+        compute = linear_policy(self.path, (6,), 3, mask=1)
+        return troop.load_policy(self.path), compute
+
     def test_frame_stack_is_the_state(self):
         policy, compute = self.discrete(stack=3)
         environments, steps = 5, 40

@@ -108,10 +108,16 @@ class PyPolicy {
     }
     py::array_t<std::int64_t> result(ActionShape(rows));
     if (std::int64_t(actions_.size()) < rows.count) actions_.resize(std::size_t(rows.count));
-    session.Act({.count = rows.count, .observations = rows.data(), .actions = actions_.data()});
+    const bool draws = explores && exploration_rate_ > 0;
+    // Exploration needs the values, which show the actions that the observation forbids.
+    if (draws) values_.resize(std::size_t(rows.count * action_->count));
+    session.Act({.count = rows.count,
+                 .observations = rows.data(),
+                 .actions = actions_.data(),
+                 .values = draws ? values_.data() : nullptr});
     std::int64_t* const out = result.mutable_data();
     std::copy_n(actions_.begin(), rows.count, out);
-    if (explores && exploration_rate_ > 0) Explore({out, std::size_t(rows.count)});
+    if (draws) Explore({out, std::size_t(rows.count)});
     return py::make_tuple(std::move(result), std::move(next));
   }
 
@@ -135,6 +141,10 @@ class PyPolicy {
                  .actions = &action,
                  .values = q + row * action_->count});
       }
+    }
+    // One value for all forbidden actions, whatever forbids them.
+    for (std::int64_t i = 0; i < rows.count * action_->count; ++i) {
+      if (IsMasked(q[i])) q[i] = -std::numeric_limits<float>::infinity();
     }
     if (allowed.has_value()) {
       const auto* const flags = static_cast<const std::uint8_t*>(allowed->data());
@@ -257,12 +267,24 @@ class PyPolicy {
     return std::vector<bool>(flags.data(), flags.data() + rows);
   }
 
-  // Each row explores on its own.
+  // True for the value of an action that the observation forbids (troop_policy.h: -1e30).
+  static bool IsMasked(float value) { return value <= -5e29f; }
+  // Each row explores on its own, among the actions that its observation allows; values_ has the
+  // values of all rows.
   void Explore(std::span<std::int64_t> actions) {
     std::uniform_real_distribution<double> chance;
-    std::uniform_int_distribution<std::int64_t> any(0, action_->count - 1);
+    const float* values = values_.data();
     for (std::int64_t& action : actions) {
-      if (chance(random_) < exploration_rate_) action = any(random_);
+      const std::span<const float> row(values, std::size_t(action_->count));
+      values += action_->count;
+      if (chance(random_) >= exploration_rate_) continue;
+      const auto masked = std::int64_t(std::count_if(row.begin(), row.end(), IsMasked));
+      if (masked == action_->count) continue;
+      std::uniform_int_distribution<std::int64_t> any(0, action_->count - masked - 1);
+      // The number of allowed actions before the drawn one.
+      std::int64_t skipped = any(random_);
+      for (action = 0; IsMasked(row[std::size_t(action)]) || skipped-- > 0; ++action) {
+      }
     }
   }
   // A filter of the module warnings may turn the warning into an exception.
@@ -285,6 +307,7 @@ class PyPolicy {
   const py::function convert_;        // (observation, dtype) → an array that is Ready
   std::unique_ptr<PolicySession> own_;
   std::vector<std::int32_t> actions_;
+  std::vector<float> values_;
   double exploration_rate_ = 0;
   bool warned_ = false;
   std::mt19937_64 random_;
