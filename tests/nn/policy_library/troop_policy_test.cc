@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <limits>
 
@@ -273,8 +274,12 @@ TEST(PolicyLoadTest, RejectsOtherInterfaceMissingFileAndOtherFiles) {
 }
 
 // Every truncation, and many changed bytes: a result, no crash, and no value that is not finite.
-TEST(PolicyLoadTest, DamagedFilesAreRejectedOrHarmless) {
-  const PolicyCase c = PolicyCaseNamed("stacked_pictures");
+class DamagedPolicyTest : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Policies, DamagedPolicyTest,
+                         testing::Values("stacked_pictures", "parts_stack"));
+
+TEST_P(DamagedPolicyTest, DamagedFilesAreRejectedOrHarmless) {
+  const PolicyCase c = PolicyCaseNamed(GetParam());
   const Buffer whole = PolicyBench(c.setup, c.env).File();
   const auto load = [](std::string_view bytes) {
     const LoadedPolicy loaded(Buffer::Copy(std::as_bytes(std::span(bytes))));
@@ -290,6 +295,19 @@ TEST(PolicyLoadTest, DamagedFilesAreRejectedOrHarmless) {
   for (int i = 0; i < 300; ++i) {
     std::string bad = text;
     for (int n = 0; n < 3; ++n) bad[rng.Below(3500)] = char(rng.Below(256));
+    load(bad);
+  }
+  // Other digits keep the description readable, so that each of its numbers is checked.
+  std::uint64_t header = 0;
+  std::memcpy(&header, text.data(), sizeof header);
+  ASSERT_LT(header, text.size());
+  for (int i = 0; i < 2000; ++i) {
+    std::string bad = text;
+    for (std::size_t at = 8 + rng.Below(header); at < 8 + header; ++at) {
+      if (bad[at] < '0' || bad[at] > '9') continue;
+      bad[at] = char('0' + rng.Below(10));
+      break;
+    }
     load(bad);
   }
 }
