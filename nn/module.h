@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +58,14 @@ class GradientWatch {
   virtual void GradientReady(std::int64_t from) = 0;
 };
 
+// Selects the noise of noisy layers in a pass (MakeNoisyLinear). Equal keys give equal noise, so
+// Backward gets the key of its Forward.
+struct NoiseKey {
+  std::uint64_t seed = 0;  // from DeriveSeed: an update of a learner, or an episode of an actor
+  std::uint64_t draw = 0;  // counts the independent passes under this seed
+  bool operator==(const NoiseKey&) const = default;
+};
+
 class TensorGroup;
 
 // Time steps of a batch for recurrent layers: its rows are the steps of the first sequence, then
@@ -78,6 +87,7 @@ struct StepContext {
   GradientWatch* watch = nullptr;        // for the whole model; its parts do not get it
   TensorGroup* tensor = nullptr;         // for a tensor-parallel module: the group of its ranks
   const Sequences* sequences = nullptr;  // for recurrent layers, which need them in both passes
+  std::optional<NoiseKey> noise = {};    // for noisy layers; nullopt: their means alone
 };
 
 // Activations that Forward keeps for Backward, at fixed addresses. Plan::cache_bytes, 64-byte

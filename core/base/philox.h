@@ -24,6 +24,9 @@ enum class Purpose : std::uint32_t {
   kBootstrap = 14,       // resamples of an interval; index: stratum; episode: resample
   kTargetNoise = 16,     // TD3: noise of the target policy; index: learner; episode: update
   kPolicySampling = 17,  // SAC: actions of the updates; index: learner; episode: update
+  kNoisyUpdates = 18,    // noisy networks: seed of an update; index: learner; episode: update
+  kNoisyActing = 19,     // noisy networks: seed of an episode; index and episode: its environment's
+  kNoisyLayer = 20,      // of such a seed; index: place of the layer; episode: draw
 };
 
 // Identifies a random stream by its purpose, independent of the role that computes it.

@@ -39,4 +39,16 @@ std::span<const T> ElementsOf(const ConstTensor& tensor) {
   return {reinterpret_cast<const T*>(tensor.bytes().data()), std::size_t(tensor.elements())};
 }
 
+// to += from. REQUIRES: equal types and sizes.
+inline void AddElements(const ConstTensor& from, const Tensor& to) {
+  TROOP_CHECK(from.dtype() == to.dtype(), "{} + {}", DTypeName(from.dtype()),
+              DTypeName(to.dtype()));
+  WithElement(to.dtype(), [&]<class T>(T*) {
+    const std::span<const T> x = ElementsOf<T>(from);
+    const std::span<T> y = ElementsOf<T>(to);
+    for (std::size_t i = 0; i < y.size(); ++i)
+      y[i] = StoreElement<T>(LoadElement(y[i]) + LoadElement(x[i]));
+  });
+}
+
 }  // namespace troop

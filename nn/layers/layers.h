@@ -18,6 +18,24 @@ namespace troop {
 std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units,
                                    Activation activation = Activation::kNone);
 
+// Noisy linear layer with factorised Gaussian noise (Fortunato et al. 2018, arXiv:1706.10295, sec.
+// 3): y = activation((weight + weight_sigma ⊙ ε_out ε_inᵀ) x + bias + bias_sigma ⊙ ε_out), [B, in…]
+// → [B, units]. All rows of a pass have the noise of StepContext::noise; without it, y is that of a
+// linear layer with `weight` and `bias`. Parameters: weight [units, in] and bias [units], as those
+// of a linear layer; weight_sigma and bias_sigma, of the same shapes, which begin at sigma /
+// sqrt(in). A pass with noise costs two linear layers.
+//
+// Noise: ε = f(x), f(x) = sign(x) sqrt(|x|), of the normal numbers x of the stream {noise.seed,
+// Purpose::kNoisyLayer, place, noise.draw}: first those of the inputs, then those of the units.
+struct NoisyLinearOptions {
+  std::int64_t in = 0;
+  std::int64_t units = 0;
+  Activation activation = Activation::kNone;
+  float sigma = 0.5f;
+  std::uint64_t place = 0;  // in the network; layers with different places have independent noise
+};
+std::unique_ptr<Module> MakeNoisyLinear(const NoisyLinearOptions& options);
+
 // Convolution: [B, h, w, c] → [B, h', w', filters], h' = (h - kernel) / stride + 1: no padding.
 // Parameters: weight [filters, kernel, kernel, c], bias [filters]. REQUIRES: kernel <= h, w.
 struct Conv2dOptions {
@@ -140,6 +158,19 @@ std::unique_ptr<Module> MakeObservationPart(const ObservationPartOptions& option
 // `units`.
 std::unique_ptr<Module> MakeDuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions,
                                         std::int64_t numbers = 1);
+
+// Dueling head of noisy linear layers: as MakeDuelingHead, where each parameter is followed by
+// those that a noisy layer adds (value.hidden.weight_sigma, …). The places of the layers are
+// value.hidden: `place`, value: place + 1, advantage.hidden: place + 2, advantage: place + 3.
+struct NoisyDuelingOptions {
+  std::int64_t in = 0;
+  std::int64_t units = 0;
+  std::int64_t actions = 0;
+  std::int64_t numbers = 1;
+  float sigma = 0.5f;
+  std::uint64_t place = 0;
+};
+std::unique_ptr<Module> MakeNoisyDuelingHead(const NoisyDuelingOptions& options);
 
 // Head of a Gaussian policy: [B, in…] → [B, 2A] f32, the means of the A action dimensions, then the
 // logarithms of their standard deviations (nn/models/squashed_gaussian.h). Parameters, in this

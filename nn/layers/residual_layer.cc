@@ -40,7 +40,7 @@ class ResidualLayer final : public Module {
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache cache) const override {
     branch_->Forward(Inner(context, in[0]), in, out, cache.empty() ? cache : Branch(cache, in[0]));
-    Add(in[0], out[0]);
+    AddElements(in[0], out[0]);
     if (activation_ == Activation::kNone) return;
     const auto bytes = out[0].bytes();
     ActivationForward(activation_, out[0].elements(), bytes.data(), bytes.data(), out[0].dtype());
@@ -66,7 +66,7 @@ class ResidualLayer final : public Module {
       dsum = before;
     }
     branch_->Backward(Inner(context, in[0]), in, {&dsum, 1}, Branch(cache, in[0]), din);
-    if (!din.empty() && !din[0].empty()) Add(dsum, din[0]);
+    if (!din.empty() && !din[0].empty()) AddElements(dsum, din[0]);
   }
 
  private:
@@ -82,18 +82,6 @@ class ResidualLayer final : public Module {
   // The cache of the branch follows the output, if that is kept.
   Cache Branch(Cache cache, const ConstTensor& in) const {
     return activation_ == Activation::kNone ? cache : cache.subspan(OutBytes(in));
-  }
-
-  // to += from.
-  static void Add(const ConstTensor& from, const Tensor& to) {
-    TROOP_CHECK(from.dtype() == to.dtype(), "residual: {} + {}", DTypeName(from.dtype()),
-                DTypeName(to.dtype()));
-    WithElement(to.dtype(), [&]<class T>(T*) {
-      const std::span<const T> x = ElementsOf<T>(from);
-      const std::span<T> y = ElementsOf<T>(to);
-      for (std::size_t i = 0; i < y.size(); ++i)
-        y[i] = StoreElement<T>(LoadElement(y[i]) + LoadElement(x[i]));
-    });
   }
 
   const std::unique_ptr<Module> branch_;

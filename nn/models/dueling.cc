@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/elementwise/cast.h"
 #include "nn/arena.h"
 #include "nn/layers/layers.h"
+#include "nn/models/dueling_streams.h"
 #include "nn/models/joint_layer.h"
 #include "nn/with_packed.h"
 
@@ -23,11 +23,7 @@ struct DuelingPacked final : Packed {
 class DuelingHead final : public Module {
  public:
   DuelingHead(std::int64_t in, std::int64_t units, std::int64_t actions, std::int64_t numbers)
-      : in_(in),
-        units_(units),
-        actions_(actions),
-        numbers_(numbers),
-        features_(units > 0 ? 2 * units : in) {
+      : in_(in), units_(units), streams_{actions, numbers}, features_(units > 0 ? 2 * units : in) {
     // Offsets: value.hidden and advantage.hidden weights, their biases, then both output layers.
     const std::int64_t width = units > 0 ? units : in;
     std::int64_t end = 0;
@@ -55,7 +51,7 @@ class DuelingHead final : public Module {
     TROOP_RETURN_IF_ERROR(CheckInput(in, in_, "dueling head"));
     const std::int64_t batch = in[0].shape[0];
     const std::size_t hidden = HiddenBytes(batch), outputs = OutputBytes(batch);
-    return Plan{.out = {{DType::kF32, {batch, actions_ * numbers_}}},
+    return Plan{.out = {{DType::kF32, {batch, streams_.actions * streams_.numbers}}},
                 .cache_bytes = hidden,
                 .workspace_bytes = outputs + 2 * hidden};
   }
@@ -68,8 +64,9 @@ class DuelingHead final : public Module {
       packed->hidden = std::make_unique<JointLayer>(
           in_, features_, std::vector{value_hidden_, advantage_hidden_},
           KernelOptions{packed->compute, Activation::kRelu});
-    packed->output = std::make_unique<JointLayer>(
-        features_, outputs(), std::vector{value_, advantage_}, KernelOptions{packed->compute});
+    packed->output =
+        std::make_unique<JointLayer>(features_, streams_.outputs(), std::vector{value_, advantage_},
+                                     KernelOptions{packed->compute});
     return packed;
   }
 
@@ -100,7 +97,7 @@ class DuelingHead final : public Module {
     }
     packed.output->kernel().Forward(batch, packed.output->Weights(context.value), x, streams,
                                     DType::kF32);
-    Combine(batch, streams, out[0].as<float>().data());
+    streams_.Combine(batch, streams, out[0].as<float>().data());
   }
 
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
@@ -114,7 +111,7 @@ class DuelingHead final : public Module {
     Arena arena(context.workspace);
     // 1. The gradient of both streams from that of q.
     void* const dstreams = arena.Take(OutputBytes(batch)).data();
-    Spread(batch, dout[0].as<float>().data(), packed.compute, dstreams);
+    streams_.Spread(batch, dout[0].as<float>().data(), packed.compute, dstreams);
     const void* const h = packed.hidden ? cache.data() : in[0].bytes().data();
     // The output layer's parameters.
     const bool wants_gradient = !context.gradient.empty();
@@ -160,47 +157,12 @@ class DuelingHead final : public Module {
   std::size_t HiddenBytes(std::int64_t batch) const {
     return units_ > 0 ? AlignBytes(std::size_t(batch * features_) * sizeof(float)) : 0;
   }
-  std::int64_t outputs() const { return (1 + actions_) * numbers_; }
   std::size_t OutputBytes(std::int64_t batch) const {
-    return AlignBytes(std::size_t(batch * outputs()) * sizeof(float));
+    return AlignBytes(std::size_t(batch * streams_.outputs()) * sizeof(float));
   }
 
-  // q = v + a - mean(a). streams: [B, 1 + A, K], v first → q: [B, A, K].
-  void Combine(std::int64_t batch, const float* streams, float* q) const {
-    const std::int64_t all = actions_ * numbers_;
-    for (std::int64_t b = 0; b < batch; ++b, streams += outputs(), q += all) {
-      const float* const advantage = streams + numbers_;
-      // Each of the K outputs is combined over the actions separately.
-      for (std::int64_t k = 0; k < numbers_; ++k) {
-        float sum = 0;
-        for (std::int64_t i = k; i < all; i += numbers_) sum += advantage[i];
-        const float base = streams[k] - sum / float(actions_);
-        for (std::int64_t i = k; i < all; i += numbers_) q[i] = base + advantage[i];
-      }
-    }
-  }
-
-  // The inverse: dq [B, A, K] → dstreams [B, 1 + A, K]: dv = Σ dq, da = dq - mean(dq).
-  void Spread(std::int64_t batch, const float* dq, DType dtype, void* dstreams) const {
-    const auto store = [&](std::int64_t at, float x) {
-      if (dtype == DType::kF32)
-        static_cast<float*>(dstreams)[at] = x;
-      else
-        static_cast<BF16*>(dstreams)[at] = ToBF16(x);
-    };
-    const std::int64_t all = actions_ * numbers_;
-    for (std::int64_t b = 0, at = 0; b < batch; ++b, dq += all, at += outputs()) {
-      for (std::int64_t k = 0; k < numbers_; ++k) {
-        float sum = 0;
-        for (std::int64_t i = k; i < all; i += numbers_) sum += dq[i];
-        store(at + k, sum);
-        for (std::int64_t i = k; i < all; i += numbers_)
-          store(at + numbers_ + i, dq[i] - sum / float(actions_));
-      }
-    }
-  }
-
-  const std::int64_t in_, units_, actions_, numbers_;
+  const std::int64_t in_, units_;
+  const DuelingStreams streams_;
   const std::int64_t features_;  // inputs of the joint output layer
   JointBlock value_hidden_, advantage_hidden_, value_, advantage_;
   std::vector<ParamSpec> params_;
