@@ -10,7 +10,7 @@ void VisitKeys(ActorConfig& c, ConfigVisitor& v) {
   // Exploration: ε-greedy for dqn, noise for dpg and td3. sac samples its policy.
   v.Visit({"actor.epsilon_base",
            "Base of the exploration rate of environment i of N in the fleet, ε_i = base^(1 + "
-           "alpha·i/(N-1)) (Horgan et al. 2018).",
+           "alpha·i/(N-1)) (Horgan et al. 2018); with network.noisy ε is 0.",
            Between(0, 1)},
           c.epsilon_base);
   v.Visit({"actor.epsilon_alpha",

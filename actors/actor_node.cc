@@ -113,6 +113,8 @@ void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
                         rungs = std::uint64_t(places) * size;
     if (IsActorCritic(config_.model.algorithm)) {
       state_[i].noise_sigma = 1;  // samples of its policy
+    } else if (config_.model.network.noisy) {
+      state_[i].noise_sigma = 1;  // the noise of its layers, in place of ε
     } else if (runner_->spec().action.discrete()) {
       state_[i].epsilon = ExplorationEpsilon(a.epsilon_base, a.epsilon_alpha, rung, rungs);
     } else if (config_.model.algorithm == AlgorithmKind::kSac) {

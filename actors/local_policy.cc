@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "actors/policy.h"
 #include "core/base/philox.h"
@@ -137,6 +138,7 @@ class LocalPolicy final : public Policy {
         spec_(spec),
         form_(GetValueHead(config.model)),
         actor_critic_(IsActorCritic(config.model.algorithm)),
+        noisy_(config.model.network.noisy),
         columns_(StateColumns(config.model.network.layers)),
         seed_(std::uint64_t(config.seed)) {
     value_.resize(std::size_t(ParameterCount(*module_)));
@@ -172,7 +174,8 @@ class LocalPolicy final : public Policy {
                               .packed = packed_.get(),
                               .gradient = {},
                               .workspace = workspace_.bytes(),
-                              .sequences = columns_ > 0 ? &sequences : nullptr};
+                              .sequences = columns_ > 0 ? &sequences : nullptr,
+                              .noise = NoiseOf(keys)};
     const Tensor q = q_.Rows(0, rows), out = out_.Rows(0, rows);
     module_->Forward(context, {&observation, 1}, {&out, 1}, {});
     // Value distributions: q is their expectation.
@@ -194,6 +197,16 @@ class LocalPolicy final : public Policy {
   }
 
  private:
+  // One draw for the whole call, keyed by its first row; nullopt: the means of noisy layers.
+  std::optional<NoiseKey> NoiseOf(std::span<const ExploreKey> keys) const {
+    if (!noisy_ || keys.empty() || keys[0].noise_sigma <= 0) return std::nullopt;
+    const std::uint64_t seed = DeriveSeed({.run_seed = seed_,
+                                           .purpose = Purpose::kNoisyActing,
+                                           .index = keys[0].env,
+                                           .episode = keys[0].episode});
+    return NoiseKey{seed, keys[0].step};
+  }
+
   // Sets the actions and their values.
   void Choose(std::span<const ExploreKey> keys, const ConstTensor& q) {
     const std::span<float> q_taken = q_taken_.as<float>(), q_max = q_max_.as<float>();
@@ -224,6 +237,7 @@ class LocalPolicy final : public Policy {
   const ActionSpec spec_;
   const ValueHead form_;
   const bool actor_critic_;
+  const bool noisy_;
   const std::int64_t columns_;  // recurrent state per row; 0: none
   const std::uint64_t seed_;
   std::vector<float> value_;

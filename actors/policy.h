@@ -21,7 +21,7 @@ struct ExploreKey {
   double epsilon = 0;      // probability of a uniformly random action
   // Continuous actions: standard deviation of the normal noise, in half ranges; of a stochastic
   // policy (SAC, actor-critics) in its own standard deviations: 1 samples from it, 0 takes its
-  // mode. Discrete actions: above 0 samples.
+  // mode. Discrete actions: above 0 samples. Noisy networks: above 0 draws their noise.
   double noise_sigma = 0;
 };
 
@@ -48,7 +48,8 @@ class Policy {
   virtual ~Policy() = default;
   // Starts the choice of actions. observation: [N, ...NetworkInput]; keys: [N]; N is at most the
   // size it was made for. A recurrent policy continues each row from the state after the call
-  // before, and from zeros where key.step is 0. REQUIRES: the previous output was polled.
+  // before, and from zeros where key.step is 0. A noisy network has the same noise for all rows of
+  // a call, which the first key selects. REQUIRES: the previous output was polled.
   virtual void Submit(ConstTensor observation, std::span<const ExploreKey> keys) = 0;
   // The output, once; nullptr: not ready. Valid until the next Submit.
   virtual const PolicyOutput* Poll() = 0;

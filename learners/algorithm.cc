@@ -126,7 +126,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
     if (on_device.status().code() != Code::kUnavailable)
       LogInfo("updates are computed on the CPU: {}", on_device.status().message());
   }
-  return MakeDqn(config, seen, std::move(network));
+  return MakeDqn(config, seen, std::move(network), learner);
 }
 
 }  // namespace troop

@@ -37,6 +37,18 @@ void VisitKeys(NetworkConfig& c, ConfigVisitor& v) {
   v.Visit({"network.dueling_units", "Hidden units of each dueling stream; 0 means no hidden layer.",
            Between(0, 1 << 20)},
           c.dueling_units);
+  v.Visit(
+      {"network.noisy",
+       "dqn: noisy linear layers (NoisyNet, Fortunato et al. 2018), whose learned noise explores "
+       "in place of ε; all linear layers of both dueling streams, or without dueling all linear "
+       "layers. Evaluations and exports use their means. On the CPU only."},
+      c.noisy);
+  v.Visit(
+      {"network.noisy_sigma",
+       "Initial standard deviation of the noise of noisy layers, times the root of the number of "
+       "inputs of the layer: σ0 of Fortunato et al. 2018.",
+       LeftOpen(0, 10)},
+      c.noisy_sigma);
   v.Visit({"network.normalize_observations",
            "Normalize each element of an observation by its running mean and standard deviation, "
            "and clip the result to [-10, 10]. The statistics come from sampled batches and are "

@@ -76,6 +76,8 @@ struct NetworkConfig {
   double initial_log_std = 0;              // vtrace, ppo: of continuous actions
   bool dueling = true;
   std::int64_t dueling_units = 0;  // hidden units of each dueling stream; 0: none
+  bool noisy = false;              // dqn: noisy linear layers explore, instead of ε
+  double noisy_sigma = 0.5;        // σ0 of Fortunato et al. 2018
   bool normalize_observations = false;
   std::int64_t one_hot = 0;  // classes per observation element; 0: off
   NetworkPrecision precision = NetworkPrecision::kFp32;

@@ -87,6 +87,7 @@ constexpr KeyAlias kOtherNames[] = {
     {"sgd_batchsize", "learner.batch_size"},
     {"sgd_minibatch_size", "learner.batch_size"},
     {"sgd_stepsize", "optimizer.learning_rate"},
+    {"sigma0", "network.noisy_sigma"},
     {"target_network_update_freq", "learner.target_update_every_updates"},
     {"target_update_interval", "learner.target_update_every_updates"},
     {"target_update_period", "learner.target_update_every_updates"},

@@ -229,6 +229,35 @@ void CheckKeysOfAlgorithms(const Config& c, Conflicts* out) {
               "learner.critic = \"categorical\" or \"quantile\"");
 }
 
+// Checks noisy networks, whose noise replaces ε. The defaults of ε's keys do not apply to them.
+void CheckNoisy(const Config& c, Conflicts* out) {
+  const NetworkConfig& n = c.network;
+  out->If(!n.noisy && n.noisy_sigma != NetworkConfig().noisy_sigma,
+          {"network.noisy_sigma", "network.noisy"},
+          "{} has no effect without noisy layers; omit it, or set network.noisy = true",
+          TomlNumber(n.noisy_sigma));
+  if (!n.noisy) return;
+  out->If(c.learner.algorithm != AlgorithmKind::kDqn, {"network.noisy", "learner.algorithm"},
+          "is supported by learner.algorithm = \"dqn\" only, not by {}; set false, or change the "
+          "algorithm",
+          TomlString(AlgorithmName(c.learner)));
+  // Threads that read the same weights would draw the same noise for different batches.
+  out->If(
+      c.learner.hogwild_threads > 1, {"network.noisy", "learner.hogwild_threads"},
+      "Hogwild threads would share their noise; set learner.hogwild_threads = 1, or false here");
+  const ActorConfig& a = c.actor;
+  const ActorConfig plain;
+  const auto greedy = [&](bool changed, const char* key, double value, std::string_view remedy) {
+    out->If(changed, {key, "network.noisy"},
+            "{} has no effect on network.noisy = true, whose noise explores in place of ε; {}",
+            TomlNumber(value), remedy);
+  };
+  greedy(a.epsilon_base != plain.epsilon_base && a.epsilon_base != 0, "actor.epsilon_base",
+         a.epsilon_base, "omit it, or set 0");
+  greedy(a.epsilon_alpha != plain.epsilon_alpha, "actor.epsilon_alpha", a.epsilon_alpha, "omit it");
+  greedy(a.epsilon_steps != 0, "actor.epsilon_steps", a.epsilon_steps, "omit it, or set 0");
+}
+
 // Checks TD3 and SAC where they are narrower than DPG.
 void CheckTwinCritics(const Config& c, Conflicts* out) {
   const AlgorithmKind algorithm = c.learner.algorithm;
@@ -505,6 +534,7 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckDpg(c, out);
   CheckKeysOfAlgorithms(c, out);
   CheckTwinCritics(c, out);
+  CheckNoisy(c, out);
   CheckExternal(c, out);
   CheckUnrolls(c, out);
   CheckSynchronous(c, out);

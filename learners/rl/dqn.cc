@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/base/failpoint.h"
+#include "core/base/philox.h"
 #include "kernels/elementwise/is_finite.h"
 #include "learners/rl/td_loss.h"
 #include "learners/rl/trained_algorithm.h"
@@ -27,10 +29,11 @@ struct BatchBuffers {
 class Dqn final : public TrainedAlgorithm {
  public:
   Dqn(const TrainingConfig& config, const EnvSpec& env, std::unique_ptr<Module> network,
-      std::unique_ptr<TrainState> trained)
+      std::unique_ptr<TrainState> trained, int learner)
       : TrainedAlgorithm(std::move(network), std::move(trained)),
         config_(config),
         env_(env),
+        learner_(std::uint64_t(learner)),
         form_(GetValueHead(ModelSetupOf(config))) {}
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
@@ -40,14 +43,25 @@ class Dqn final : public TrainedAlgorithm {
   }
 
  private:
+  // Independent draws of the noise in an update.
+  enum class Noise : std::uint8_t { kOnline, kTarget, kChoice };
+
   Status PrepareBuffers(std::int64_t batch);
-  void Evaluate(std::span<const float> value, const Packed* packed, const Tensor& observation,
-                const Tensor& q, bool keep);
+  // One pass of a network, with the noise of its draw.
+  struct Pass {
+    std::span<const float> value;
+    const Packed* packed = nullptr;
+    Noise draw = Noise::kOnline;
+    bool keep = false;  // stores the activations for Backward
+  };
+  void Evaluate(const Pass& pass, const Tensor& observation, const Tensor& q);
+  std::optional<NoiseKey> NoiseOf(Noise draw) const;
   DqnLossSummary ForwardAndLoss(const SampleBatch& batch);
   void Backward(const SampleBatch& batch, GradientWatch* watch);
 
   const TrainingConfig config_;
   const EnvSpec env_;
+  const std::uint64_t learner_;
   const ValueHead form_;
   BatchBuffers buffers_;
   ConstTensor observation_;  // input of the last ComputeGradient
@@ -74,26 +88,38 @@ Status Dqn::PrepareBuffers(std::int64_t batch) {
   return Status::Ok();
 }
 
-// keep: store activations for the backward pass.
-void Dqn::Evaluate(std::span<const float> value, const Packed* packed, const Tensor& observation,
-                   const Tensor& q, bool keep) {
-  const StepContext context{value, packed, {}, buffers_.workspace.bytes()};
+// Keyed by learner and update, so that nothing is stored; nullopt: no layer is noisy.
+std::optional<NoiseKey> Dqn::NoiseOf(Noise draw) const {
+  if (!config_.network.noisy) return std::nullopt;
+  const std::uint64_t seed = DeriveSeed({.run_seed = std::uint64_t(config_.seed),
+                                         .purpose = Purpose::kNoisyUpdates,
+                                         .index = learner_,
+                                         .episode = trained().updates()});
+  return NoiseKey{seed, std::uint64_t(draw)};
+}
+
+void Dqn::Evaluate(const Pass& pass, const Tensor& observation, const Tensor& q) {
+  const StepContext context{.value = pass.value,
+                            .packed = pass.packed,
+                            .workspace = buffers_.workspace.bytes(),
+                            .noise = NoiseOf(pass.draw)};
   const ConstTensor in(observation);
-  network().Forward(context, {&in, 1}, {&q, 1}, keep ? buffers_.cache.bytes() : Cache{});
+  network().Forward(context, {&in, 1}, {&q, 1}, pass.keep ? buffers_.cache.bytes() : Cache{});
 }
 
 DqnLossSummary Dqn::ForwardAndLoss(const SampleBatch& batch) {
   // The target network first: then the online weights are still in the CPU cache for backward.
   const bool double_q = config_.learner.double_q;
-  Evaluate(trained().target(), trained().packed_target(), batch.next_observation,
-           buffers_.q_next_target, false);
+  Evaluate({trained().target(), trained().packed_target(), Noise::kTarget}, batch.next_observation,
+           buffers_.q_next_target);
   // Double Q: the online network selects the action, the target network evaluates it.
   if (double_q) {
-    Evaluate(trained().value(), trained().packed_value(), batch.next_observation,
-             buffers_.q_next_online, false);
+    Evaluate({trained().value(), trained().packed_value(), Noise::kChoice}, batch.next_observation,
+             buffers_.q_next_online);
   }
   // Keeps the activations for backward.
-  Evaluate(trained().value(), trained().packed_value(), batch.observation, buffers_.q, true);
+  Evaluate({trained().value(), trained().packed_value(), Noise::kOnline, true}, batch.observation,
+           buffers_.q);
   return TdLoss(config_, form_, batch,
                 {.actions = env_.action.count,
                  .first = buffers_.q.data<float>(),
@@ -111,7 +137,8 @@ void Dqn::Backward(const SampleBatch& batch, GradientWatch* watch) {
                             .gradient = gradient,
                             .workspace = buffers_.workspace.bytes(),
                             .accumulate = false,  // overwrite; the padding stays 0 from the start
-                            .watch = watch};
+                            .watch = watch,
+                            .noise = NoiseOf(Noise::kOnline)};
   const ConstTensor in(batch.observation), dout(buffers_.dq);
   // Empty: no gradient with respect to the observations.
   const Tensor din;
@@ -170,12 +197,13 @@ Status CheckDqn(const TrainingConfig& config, const EnvSpec& env, const Module& 
 }
 
 Result<std::unique_ptr<Algorithm>> MakeDqn(const TrainingConfig& config, const EnvSpec& env,
-                                           std::unique_ptr<Module> network) {
+                                           std::unique_ptr<Module> network, int learner) {
   TROOP_RETURN_IF_ERROR(CheckDqn(config, env, *network));
   TROOP_ASSIGN_OR_RETURN(
       auto trained, TrainState::Make(config, network.get(), "dqn",
                                      {{ParameterCount(*network), config.optimizer.learning_rate}}));
-  return std::unique_ptr<Algorithm>(new Dqn(config, env, std::move(network), std::move(trained)));
+  return std::unique_ptr<Algorithm>(
+      new Dqn(config, env, std::move(network), std::move(trained), learner));
 }
 
 }  // namespace troop

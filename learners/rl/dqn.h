@@ -24,8 +24,11 @@ namespace troop {
 //
 // `network`: [B, ...observation] → [B, actions · K] f32, K values per action value. Errors:
 // kInvalidArgument: another output shape, or actions that are not discrete.
+// learner: index of this learner, which selects its noise (network.noisy). An update draws the
+// noise three times: for the first observations, for the target network, and for the choice of the
+// actions by double Q-learning (Fortunato et al. 2018, sec. 3.1).
 Result<std::unique_ptr<Algorithm>> MakeDqn(const TrainingConfig& config, const EnvSpec& env,
-                                           std::unique_ptr<Module> network);
+                                           std::unique_ptr<Module> network, int learner = 0);
 
 // Checks what MakeDqn requires of a config and a network, without making anything. Errors: as
 // MakeDqn.

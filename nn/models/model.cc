@@ -19,6 +19,22 @@
 namespace troop {
 namespace {
 
+// Place of the head's first noisy layer, after those of all possible layers.
+constexpr std::uint64_t kHeadPlace = std::uint64_t{1} << 32;
+
+// Linear or dueling, noisy or not: `numbers` outputs per action.
+std::unique_ptr<Module> MakeValueHead(const NetworkConfig& network, std::int64_t features,
+                                      std::int64_t actions, std::int64_t numbers) {
+  const auto sigma = float(network.noisy_sigma);
+  if (network.dueling && network.noisy)
+    return MakeNoisyDuelingHead(
+        {features, network.dueling_units, actions, numbers, sigma, kHeadPlace});
+  if (network.dueling) return MakeDuelingHead(features, network.dueling_units, actions, numbers);
+  if (network.noisy)
+    return MakeNoisyLinear({features, actions * numbers, Activation::kNone, sigma, kHeadPlace});
+  return MakeLinear(features, actions * numbers);
+}
+
 // Builds input, layers and head. The fused small network replaces them if it supports the settings;
 // parameters are equal.
 Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvSpec& env) {
@@ -34,6 +50,9 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvS
   const std::vector<LayerConfig> layers = LayersOf(setup);
   LayerRange range{"network.layers", layers,        0,
                    layers.size(),    setup.library, LearnsFromUnrolls(setup.algorithm)};
+  // With dueling, only the streams are noisy.
+  if (setup.network.noisy && !setup.network.dueling)
+    range.noisy_sigma = float(setup.network.noisy_sigma);
   TROOP_ASSIGN_OR_RETURN(TrunkInput first, MakeInputLayer(setup, env, range));
   std::vector<SequentialPart> parts;
   // Shapes flow through the layers; the head has K outputs per action.
@@ -44,16 +63,14 @@ Result<std::unique_ptr<Module>> MakeQNetwork(const ModelSetup& setup, const EnvS
   if (setup.network.dueling_units < 0)
     return InvalidArgument("network.dueling_units = {}: needs >= 0", setup.network.dueling_units);
   const std::int64_t features = shape.elements(), numbers = GetValueHead(setup).numbers;
-  parts.push_back({"head", setup.network.dueling
-                               ? MakeDuelingHead(features, setup.network.dueling_units,
-                                                 env.action.count, numbers)
-                               : MakeLinear(features, env.action.count * numbers)});
+  parts.push_back({"head", MakeValueHead(setup.network, features, env.action.count, numbers)});
   // The general network defines names and layout in both cases.
   auto network = MakeSequential(std::move(parts));
-  // The fused kernels take plain inputs only, and one output per action in a dueling head.
+  // The fused kernels take plain inputs only, and one output per action in a dueling head; they
+  // have no noise.
   const bool plain_input = !PicturesOf(setup, env, layers[0]) && setup.network.one_hot == 0 &&
                            !setup.network.normalize_observations && env.parts.empty();
-  if (!plain_input || (setup.network.dueling && numbers > 1)) return network;
+  if (!plain_input || setup.network.noisy || (setup.network.dueling && numbers > 1)) return network;
   const FusedNetworkSpec small{
       NetworkInput(setup, env), env.observation_scale,       layers,
       setup.network.dueling,    setup.network.dueling_units, env.action.count * numbers};

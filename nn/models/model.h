@@ -25,7 +25,9 @@ Status CheckActions(const ModelSetup& setup, const EnvSpec& env);
 // stacked along the channels if conv2d is the first layer. Then the layers of setup.network.layers
 // in order, and the head: linear to the actions, or dueling (Wang et al. 2016, eq. 9: q = v + a -
 // mean(a), each stream with `dueling_units` hidden units). Networks whose whole forward is small
-// run it in one fused call. Errors: kInvalidArgument.
+// run it in one fused call. With
+// network.noisy the head's linear layers are noisy (nn/layers/layers.h), and without dueling those
+// of network.layers too. Errors: kInvalidArgument.
 Result<std::unique_ptr<Module>> MakeNetwork(const ModelSetup& setup, const EnvSpec& env);
 
 // P: elements of the flat buffer, padding included.

@@ -39,6 +39,7 @@ Status CheckSupported(const ModelSetup& setup, const EnvSpec& env) {
   };
   if (setup.network.normalize_observations) return only_cpu("network.normalize_observations");
   if (setup.network.one_hot > 0) return only_cpu("network.one_hot");
+  if (setup.network.noisy) return only_cpu("network.noisy");
   if (!env.parts.empty()) return only_cpu("an observation with an action mask or several parts");
   for (const LayerConfig& layer : setup.network.layers) {
     if (layer.type == LayerType::kOwn)

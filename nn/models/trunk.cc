@@ -95,6 +95,8 @@ Result<std::unique_ptr<Module>> MakeLayer(const LayerRange& range, std::size_t i
     const RecurrentOptions options{in, layer.units, StateColumns(std::span(range.layers).first(i))};
     return layer.type == LayerType::kLstm ? MakeLstm(options) : MakeGru(options);
   }
+  if (range.noisy_sigma > 0)
+    return MakeNoisyLinear({in, layer.units, layer.activation, range.noisy_sigma, i});
   return MakeLinear(in, layer.units, layer.activation);
 }
 

@@ -33,6 +33,7 @@ struct LayerRange {
   std::size_t begin = 0, end = 0;
   std::string library;     // learner.library, for own layers
   bool recurrent = false;  // lstm and gru layers are supported
+  float noisy_sigma = 0;   // above 0: linear layers are noisy; their place is the index in the list
 };
 // Appends the range's layers as "layers.<index>". shape: of the input, then of the output, without
 // the batch. Errors: kInvalidArgument.

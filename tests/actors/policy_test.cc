@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "core/base/philox.h"
 #include "nn/models/model.h"
@@ -138,6 +139,56 @@ TEST(LocalPolicyTest, ChoosesByMeanOfDistributions) {
     }
     EXPECT_GT(chosen.size(), 1u);
   }
+}
+
+// The values of an evaluation, or of an actor's step.
+std::vector<float> NoisyValues(Policy* policy, std::uint64_t env, std::uint64_t episode,
+                               std::uint64_t step, double noise) {
+  const Tensor observation(DType::kF32, {2, 2});
+  std::ranges::copy(std::vector<float>{1, -2, 1, -2}, observation.as<float>().begin());
+  // The second row has another key, which selects nothing.
+  const ExploreKey first{.env = env, .episode = episode, .step = step, .noise_sigma = noise};
+  policy->Submit(observation, std::vector<ExploreKey>{first, {.env = 9, .noise_sigma = noise}});
+  const auto q = policy->Poll()->q.as<float>();
+  // All rows of a call have the same noise.
+  EXPECT_TRUE(std::ranges::equal(q.first(kActions), q.last(kActions)));
+  return {q.begin(), q.begin() + kActions};
+}
+
+TEST(LocalPolicyTest, NoisyNetworkDrawsNoiseOfKeyForActorsAlone) {
+  ActingConfig config = SmallConfig();
+  config.model.network.noisy = true;
+  ActingConfig plain = SmallConfig();
+  const auto noisy = MakePolicy(2, config), means = MakePolicy(2, plain);
+  // The network's parameters by their names: the plain network has the means.
+  const auto noisy_network = MakeNetwork(config.model, Env());
+  const auto plain_network = MakeNetwork(plain.model, Env());
+  std::vector<float> value(std::size_t(ParameterCount(**noisy_network)));
+  std::vector<float> mean(std::size_t(ParameterCount(**plain_network)));
+  InitParameters(**noisy_network, 5, value);
+  for (const ParamSpec& to : (*plain_network)->params()) {
+    for (const ParamSpec& from : (*noisy_network)->params()) {
+      if (from.name == to.name)
+        std::copy_n(value.begin() + from.offset, to.shape.elements(), mean.begin() + to.offset);
+    }
+  }
+  ASSERT_TRUE(noisy->SetWeights(1, value).ok());
+  ASSERT_TRUE(means->SetWeights(1, mean).ok());
+  // 1. Evaluations have no noise.
+  const std::vector<float> quiet = NoisyValues(noisy.get(), 3, 4, 5, 0);
+  const std::vector<float> want = NoisyValues(means.get(), 3, 4, 5, 0);
+  for (std::size_t a = 0; a < kActions; ++a) EXPECT_NEAR(quiet[a], want[a], 1e-6);
+  // 2. The steps of an actor have it: by environment, episode and step.
+  std::set<std::vector<float>> draws{quiet};
+  for (const auto& [env, episode, step] : {std::tuple(3, 4, 5), {2, 4, 5}, {3, 5, 5}, {3, 4, 6}}) {
+    draws.insert(NoisyValues(noisy.get(), std::uint64_t(env), std::uint64_t(episode),
+                             std::uint64_t(step), 1));
+  }
+  EXPECT_EQ(draws.size(), 5u);
+  // 3. A second process with the same weights draws the same.
+  const auto other = MakePolicy(2, config);
+  ASSERT_TRUE(other->SetWeights(1, value).ok());
+  EXPECT_EQ(NoisyValues(other.get(), 3, 4, 5, 1), NoisyValues(noisy.get(), 3, 4, 5, 1));
 }
 
 TEST(LocalPolicyTest, BreaksTiesByLowestAction) {

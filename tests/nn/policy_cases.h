@@ -181,6 +181,18 @@ inline std::vector<PolicyCase> PolicyCases() {
     s->observation_clip = 1.5;
     s->network.normalize_observations = true;
   });
+  add("noisy", DiscreteEnv(vector, 4), [](ModelSetup* s) {
+    s->network.layers = {LinearLayer(20), LinearLayer(16, Activation::kTanh)};
+    s->network.noisy = true;
+    s->network.dueling = false;
+  });
+  add("noisy_dueling", DiscreteEnv(vector, 4), [](ModelSetup* s) {
+    s->network.noisy = true;
+    s->network.dueling_units = 24;
+    s->critic = CriticKind::kCategorical;
+    s->atoms = 11;
+    s->v_min = -3, s->v_max = 7;
+  });
   EnvSpec continuous = DiscreteEnv(vector, 0);
   continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
   add("continuous", continuous, [](ModelSetup* s) { s->algorithm = AlgorithmKind::kDpg; });

@@ -133,6 +133,13 @@ TEST_F(ExactResumeTest, SacResumesToSameBytes) {
   EXPECT_TRUE(DiesAt("disk.half", 30));
 }
 
+// Two learners, whose noise differs.
+TEST_F(ExactResumeTest, NoisyNetworkResumesToSameBytes) {
+  more_ = {"network.noisy=true", "network.dueling_units=8", "learner.critic=quantile",
+           "learner.atoms=8", "fleet.learners=2"};
+  EXPECT_TRUE(DiesAt("disk.half", 30));
+}
+
 TEST_F(ExactResumeTest, UnrollsResumeToSameBytes) {
   const std::string memoryless = "[{type=\"linear\", units=16}]",
                     recurrent = "[{type=\"linear\", units=16}, {type=\"lstm\", units=8}]";

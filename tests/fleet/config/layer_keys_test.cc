@@ -53,5 +53,43 @@ TEST(LayerKeysTest, AcceptsDeepNetworkForImages) {
   EXPECT_EQ(config->network.layers[1].padding, 1);
 }
 
+Status ParseAll(const std::vector<std::string>& overrides) {
+  return ParseConfig("", "run.toml", overrides).status();
+}
+
+TEST(NoisyKeysTest, RejectsWhatNoiseReplacesOrDoesNotReach) {
+  const std::string noisy = "network.noisy=true";
+  EXPECT_TRUE(ParseAll({noisy}).ok());
+  EXPECT_TRUE(ParseAll({noisy, "network.noisy_sigma=0.1", "actor.epsilon_base=0"}).ok());
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{"network.noisy_sigma=0.1"},
+       "network.noisy_sigma=0.1: 0.1 has no effect without noisy layers; omit it, or set "
+       "network.noisy = true"},
+      {{noisy, "actor.epsilon_base=0.1"},
+       "actor.epsilon_base=0.1: 0.1 has no effect on network.noisy = true, whose noise explores in "
+       "place of ε; omit it, or set 0"},
+      {{noisy, "actor.epsilon_alpha=3"}, "actor.epsilon_alpha=3: 3 has no effect"},
+      {{noisy, "actor.epsilon_steps=1000"}, "actor.epsilon_steps=1000: 1000 has no effect"},
+      {{noisy, "learner.hogwild_threads=2"}, "Hogwild threads would share their noise"},
+      {{noisy, "network.noisy_sigma=0"}, "network.noisy_sigma=0: "},
+  };
+  for (const auto& [overrides, error] : cases)
+    EXPECT_THAT(ParseAll(overrides).message(), HasSubstr(error));
+}
+
+// Every algorithm but dqn.
+TEST(NoisyKeysTest, OtherAlgorithmsRefuseNoiseInOneLine) {
+  for (const std::string_view name : EnumNames(AlgorithmKind())) {
+    if (name == "dqn" || name == "own") continue;
+    const Status status =
+        ParseAll({"network.noisy=true", fmt::format("learner.algorithm={}", name)});
+    EXPECT_THAT(status.message(),
+                HasSubstr("network.noisy=true: is supported by learner.algorithm = "
+                          "\"dqn\" only, not by \"" +
+                          std::string(name) + "\""))
+        << name;
+  }
+}
+
 }  // namespace
 }  // namespace troop

@@ -227,6 +227,18 @@ inline void RepairUnrolls(Config* c) {
   c->inference.device = DeviceChoice::kAuto;
 }
 
+// Noisy networks for dqn, without ε.
+inline void RepairNoisy(Config* c) {
+  if (c->learner.algorithm != AlgorithmKind::kDqn) c->network.noisy = false;
+  if (!c->network.noisy) {
+    c->network.noisy_sigma = NetworkConfig().noisy_sigma;
+    return;
+  }
+  c->learner.hogwild_threads = 1;
+  c->actor.epsilon_base = c->actor.epsilon_steps = 0;
+  c->actor.epsilon_alpha = ActorConfig().epsilon_alpha;
+}
+
 // Sets keys that the algorithm or the critic does not have to their defaults.
 inline void RepairKeysOfAlgorithms(Config* c) {
   const AlgorithmKind algorithm = c->learner.algorithm;
@@ -330,6 +342,7 @@ inline void Repair(Config* c) {
   c->learner.policy_delay = 1;
   c->learner.v_min = std::min(c->learner.v_min, c->learner.v_max - 1);
   RepairKeysOfAlgorithms(c);
+  RepairNoisy(c);
   if (!c->evaluator.enabled) c->evaluator.stop_at_return = 0;
   if (!c->evaluator.enabled) c->evaluator.keep_best = false;
   if (!c->evaluator.enabled || IsSupervised(*c)) c->evaluator.video_every = 0;

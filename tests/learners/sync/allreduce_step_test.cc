@@ -26,12 +26,12 @@ TrainingConfig SmallConfig(std::int64_t units) {
   return config;
 }
 
-std::unique_ptr<Algorithm> MakeSmall(const TrainingConfig& config) {
+std::unique_ptr<Algorithm> MakeSmall(const TrainingConfig& config, int learner = 0) {
   EnvSpec env;
   env.id = "test";
   env.observation = {DType::kF32, {kInputs}};
   env.action.count = kActions;
-  auto made = MakeAlgorithm(config, env);
+  auto made = MakeAlgorithm(config, env, {}, learner);
   EXPECT_TRUE(made.ok()) << made.status().ToString();
   return std::move(made).value();
 }
@@ -63,10 +63,11 @@ std::vector<float> Copy(std::span<const float> values) { return {values.begin(),
 // N learners that one thread plays.
 class Learners {
  public:
-  explicit Learners(int size, std::int64_t units = 8)
+  explicit Learners(int size, std::int64_t units = 8) : Learners(size, SmallConfig(units)) {}
+  Learners(int size, const TrainingConfig& config)
       : group_({.size = size, .delay_min = Duration(5000), .delay_max = Duration(500000)}) {
     for (int rank = 0; rank < size; ++rank) {
-      algorithms.push_back(MakeSmall(SmallConfig(units)));
+      algorithms.push_back(MakeSmall(config, rank));
       ranks.push_back(group_.Rank(rank));
     }
   }
@@ -164,6 +165,37 @@ TEST(GroupRoundTest, AllRanksApplyMeanGradient) {
       }
       EXPECT_EQ(learners.algorithms[0]->updates(), 3u);
     }
+  }
+}
+
+// All have one batch, so that only the noise differs: each learner computes its gradient with its
+// own noise.
+TEST(GroupRoundTest, AllRanksApplyMeanOfNoisyGradients) {
+  constexpr int kSize = 3;
+  TrainingConfig config = SmallConfig(8);
+  config.network.noisy = true;
+  Learners learners(kSize, config);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const SampleBatch batch = RandomBatch(step);
+    const std::vector<float> before = Copy(learners.algorithms[0]->value());
+    std::vector<double> want(before.begin(), before.end());
+    std::vector<std::vector<float>> gradients;
+    for (int i = 0; i < kSize; ++i) {
+      const auto single = MakeSmall(config, i);
+      single->external_optimizer()->ReplaceWeights(step, before);
+      std::vector<float> priority(kBatch);
+      ASSERT_TRUE(single->ComputeGradient(batch, priority).ok());
+      gradients.push_back(Copy(single->gradient()));
+      for (std::size_t p = 0; p < want.size(); ++p)
+        want[p] -= 0.5 * double(gradients.back()[p]) / kSize;
+    }
+    EXPECT_NE(gradients[0], gradients[1]);
+    EXPECT_NE(gradients[1], gradients[2]);
+    for (const auto& end : learners.Round({&batch, &batch, &batch}))
+      ASSERT_TRUE(end.ok() && end->applied) << end.status().ToString();
+    learners.ExpectAllEqual();
+    for (std::size_t p = 0; p < want.size(); ++p)
+      ASSERT_NEAR(learners.algorithms[0]->value()[p], want[p], 1e-6) << p;
   }
 }
 
