@@ -52,8 +52,9 @@ TEST(AlgorithmAdviceTest, IsEmptyForDqnAndAfterAnyChange) {
 
 // The configs of this repository follow the advice.
 TEST(AlgorithmAdviceTest, IsEmptyForConfigsOfTheRepository) {
-  for (const char* name : {"apex_dpg_paper", "apex_pendulum", "td3_pendulum", "sac_pendulum",
-                           "pqn_cartpole", "ppo_cartpole", "vtrace_cartpole", "r2d2_cartpole"}) {
+  for (const char* name :
+       {"apex_dpg_paper", "apex_pendulum", "td3_pendulum", "sac_pendulum", "pqn_cartpole",
+        "ppo_cartpole", "vtrace_cartpole", "r2d2_cartpole", "rainbow_cartpole"}) {
     const auto config =
         LoadConfigFile(std::string(TROOP_SOURCE_DIR "/configs/") + name + ".toml", {});
     ASSERT_TRUE(config.ok()) << config.status().ToString();
