@@ -10,7 +10,7 @@
 #include "actors/env_runner.h"
 #include "actors/inference/remote_policy.h"
 #include "actors/rollout_gate.h"
-#include "actors/trajectory_builder.h"
+#include "actors/experience/trajectory_builder.h"
 #include "core/base/node.h"
 #include "net/control/fleet_member.h"
 #include "paramserver/weights/weights_client.h"

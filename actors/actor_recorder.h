@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/trajectory_builder.h"
+#include "actors/experience/trajectory_builder.h"
 #include "core/metrics/metrics.h"
 #include "core/storage/storage.h"
 #include "core/tensor/spec.h"

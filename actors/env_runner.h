@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/frame_stack.h"
-#include "actors/nonfinite_reward.h"
+#include "actors/experience/frame_stack.h"
+#include "actors/experience/nonfinite_reward.h"
 #include "actors/policy.h"
 #include "core/base/failpoint.h"
 #include "core/metrics/metrics.h"

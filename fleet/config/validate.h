@@ -30,6 +30,8 @@ class Conflicts {
 
 // Checks synchronization and algorithm: parameter shards, Hogwild threads, DPG's keys.
 void CheckConsistency(const Config& c, Conflicts* out);
+// Checks the keys of runs whose items are unrolls, and those keys in other runs.
+void CheckUnrolls(const Config& c, Conflicts* out);
 // Checks the keys of supervised runs.
 void CheckSupervised(const Config& c, Conflicts* out);
 // Checks the keys of Slurm, MPI and Kubernetes.

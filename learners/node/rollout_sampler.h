@@ -35,7 +35,7 @@ class RolloutSampler final : public ReplaySampler {
     now_ = now;
     unrolls_->Poll(now);
   }
-  // Errors: those of ReplaySampler::Next. At the end of the run, a rollout that is not complete is dropped.
+  // Errors: those of ReplaySampler::Next. At the end of the run, an incomplete rollout is dropped.
   Result<std::optional<SampleBatch>> Next() override;
   // Each unroll is used and evicted, so that its priority has no effect.
   void UpdatePriorities(std::span<const ItemKey>, std::span<const float>) override {}

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "actors/trajectory_builder.h"
+#include "actors/experience/trajectory_builder.h"
 
 namespace troop {
 namespace {

@@ -1,4 +1,4 @@
-#include "actors/frame_stack.h"
+#include "actors/experience/frame_stack.h"
 
 #include <gtest/gtest.h>
 

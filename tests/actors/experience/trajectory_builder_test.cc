@@ -1,4 +1,4 @@
-#include "actors/trajectory_builder.h"
+#include "actors/experience/trajectory_builder.h"
 
 #include <gtest/gtest.h>
 

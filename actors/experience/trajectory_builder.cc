@@ -1,6 +1,6 @@
 // Implements the building of frames and n-step items.
 
-#include "actors/trajectory_builder.h"
+#include "actors/experience/trajectory_builder.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Implements the search for non-finite and very large values in steps.
 
-#include "actors/nonfinite_reward.h"
+#include "actors/experience/nonfinite_reward.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // Implements the stacks of the last S observations.
 
-#include "actors/frame_stack.h"
+#include "actors/experience/frame_stack.h"
 
 #include <cstring>
 
