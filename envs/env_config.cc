@@ -67,6 +67,12 @@ void VisitKeys(EnvConfig& c, ConfigVisitor& v) {
            "environment (docs/guide/environments.md). Masks that a plug-in declares always apply."},
           c.action_mask);
   v.Visit(
+      {"env.action_bound",
+       "Python only: bound x of action components whose Box has none, [-x, x], within which the "
+       "policy acts and explores; 0 refuses such environments.",
+       Between(0, 1e30)},
+      c.action_bound);
+  v.Visit(
       {"env.metrics",
        "Collect the numbers that the environment reports: info[\"metrics\"] of a \"gymnasium:\" "
        "or \"python:\" environment, or those of a plug-in (docs/guide/environments.md)."},

@@ -38,6 +38,7 @@ struct EnvConfig {
   std::int64_t noop_max = 0;          // maximum number of initial no-ops (Atari)
   std::string plugin;                 // shared library (envs/plugin/troop_env.h); empty: none
   bool action_mask = false;           // choose only actions that the environment's mask allows
+  double action_bound = 0;            // Python: of action components without one; 0: refused
   bool metrics = false;               // collect the numbers that the environment reports
   std::vector<EnvOption> options;     // options of the plug-in or Python environment, by name
   std::vector<std::string> wrappers;  // Python: "module:callable", in order of application

@@ -82,6 +82,7 @@ struct EnvOptions {
   Duration start_timeout = Seconds(60);
   Duration step_timeout = Seconds(10);  // one step or reset of one environment
   bool action_mask = false;             // the environment must have an action mask
+  double action_bound = 0;              // Python: of action components without one; 0: refused
   bool metrics = false;                 // collect the numbers that the environment reports
   bool measure = false;  // workers report the environments' own time: VectorEnv::inside()
   bool wait = false;     // VectorEnv::Poll blocks; for runs with a single thread

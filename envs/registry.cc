@@ -127,6 +127,9 @@ Result<EnvOptions> Resolve(const Entry& entry, EnvOptions options) {
   if (!options.wrappers.empty()) {
     return InvalidArgument("{} is not a Python environment; remove env.wrappers", entry.id);
   }
+  if (options.action_bound != 0) {
+    return InvalidArgument("{} is not a Python environment; remove env.action_bound", entry.id);
+  }
   if (options.max_episode_steps < -1) {
     return InvalidArgument(
         "{}: max_episode_steps is {}; give >= 1, 0 for no limit or -1 for the environment's "
@@ -346,6 +349,7 @@ EnvOptions EnvOptionsFor(const EnvConfig& config, bool serial) {
           .start_timeout = Seconds(config.start_timeout_s),
           .step_timeout = Seconds(config.step_timeout_s),
           .action_mask = config.action_mask,
+          .action_bound = config.action_bound,
           .metrics = config.metrics,
           // A serial run has one thread, which has nothing else to do during a step.
           .wait = serial};

@@ -287,6 +287,7 @@ std::string WorkerRequest(std::string_view id, const EnvOptions& options, int ro
       .Add("measure", options.measure)
       .Add("metrics", options.metrics)
       .Add("action_mask", options.action_mask)
+      .Add("action_bound", options.action_bound)
       .str();
 }
 

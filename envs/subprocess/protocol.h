@@ -33,7 +33,7 @@
 namespace troop::worker {
 
 inline constexpr int kSocket = 3, kMemory = 4;
-inline constexpr int kVersion = 6;                  // checked by both sides
+inline constexpr int kVersion = 7;                  // checked by both sides
 inline constexpr std::size_t kTextBytes = 256;      // error text of a row; shorter text ends with 0
 inline constexpr std::size_t kPartBytes = 1 << 15;  // maximum size of one message on the socket
 inline constexpr std::size_t kAnswerBytesMax = 1 << 20;

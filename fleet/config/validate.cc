@@ -45,6 +45,9 @@ void CheckEnv(const Config& c, Conflicts* out) {
           "is supported for MinAtar games only, not for {}; omit it", TomlString(c.env.id));
   out->If(!c.env.plugin.empty() && !c.env.wrappers.empty(), {"env.wrappers", "env.plugin"},
           "apply to Python environments only, not to a plug-in; omit them");
+  out->If(
+      !c.env.plugin.empty() && c.env.action_bound != 0, {"env.action_bound", "env.plugin"},
+      "applies to Python environments only, not to a plug-in, which declares its bounds; omit it");
   out->If(c.env.id.starts_with("envpool:") && c.fleet.mode == FleetMode::kSerial,
           {"fleet.mode", "env.id"},
           "\"serial\" guarantees identical bytes for the same seed, but EnvPool takes one seed per "

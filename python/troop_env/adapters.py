@@ -205,7 +205,7 @@ class GymAdapter:
         masked = request.get("action_mask", False)
         self._observations = Observations(
             self._env.observation_space, self._env.action_space if masked else None)
-        actions = Actions(self._env.action_space)
+        actions = Actions(self._env.action_space, request.get("action_bound", 0))
         self._decode = actions.decode
         self._step, self._reset = self._env.step, self._env.reset
         if request["meter"] is not None:
@@ -298,5 +298,7 @@ def make(request):
     if request["id"].startswith("ALE/"):
         if request.get("action_mask", False):
             raise Refused(f'{request["id"]} has no action mask; remove env.action_mask')
+        if request.get("action_bound", 0):
+            raise Refused(f'{request["id"]} has discrete actions; remove env.action_bound')
         return AleAdapter(request)
     return GymAdapter(request) if request["action_repeat"] == 1 else Repeated(request)

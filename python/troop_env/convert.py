@@ -6,9 +6,9 @@ one-hot per value, MultiBinary unchanged, Dict and Tuple as the concatenation of
 or Tuple with images, and any observation with an action mask, is such a vector too, and the spec
 lists its parts; it is of u8 if all of them are.
 
-Actions: Discrete; Box with finite bounds as floats; MultiDiscrete and MultiBinary as one integer,
-whose last component varies fastest, or with more than 4096 combinations as one integer per
-component. The environment gets what action_space.sample() would return: an array or
+Actions: Discrete; Box as floats within its bounds, or env.action_bound; MultiDiscrete and
+MultiBinary as one integer, whose last component varies fastest, or with more than 4096 combinations
+as one integer per component. The environment gets what action_space.sample() would return: an array or
 a NumPy scalar of the space's type, within its bounds.
 """
 
@@ -286,16 +286,22 @@ class Observations:
 
 
 class Actions:
-    """Converter of an action space; `decode` returns the action for the environment."""
+    """Converter of an action space; `decode` returns the action for the environment.
 
-    def __init__(self, space):
+    bound: of the components of a Box that have none (env.action_bound); 0 refuses them.
+    """
+
+    def __init__(self, space, bound=0):
         known = kind(space)
+        if bound and known != "Box":
+            raise Refused(
+                f"its action space is {space!r}; env.action_bound is for a Box, remove it")
         if known == "Discrete":
             self._number(space)
         elif known in ("MultiDiscrete", "MultiBinary"):
             self._count(space)
         elif known == "Box":
-            self._bound(space)
+            self._bound(space, bound)
         else:
             raise Refused(
                 f"its action space is {space!r}, must be Discrete, MultiDiscrete, MultiBinary or "
@@ -331,20 +337,32 @@ class Actions:
         self._spec = {"kind": "discrete", "count": total}
         self.decode = lambda action: table[action].copy()
 
-    def _bound(self, space):
-        low = numpy.asarray(space.low, numpy.float64).reshape(-1)
-        high = numpy.asarray(space.high, numpy.float64).reshape(-1)
-        if not (numpy.isfinite(low).all() and numpy.isfinite(high).all()):
+    def _bound(self, space, bound):
+        low = numpy.array(space.low, numpy.float64).reshape(-1)
+        high = numpy.array(space.high, numpy.float64).reshape(-1)
+        finite = bool(numpy.isfinite(low).all() and numpy.isfinite(high).all())
+        if not finite and not bound:
             raise Refused(
                 f"its action space {space!r} has infinite bounds, which cannot be explored; give "
-                "it finite bounds, for example with a wrapper"
+                "finite ones: env.action_bound, or a wrapper"
+            )
+        if finite and bound:
+            raise Refused(
+                f"its action space {space!r} has finite bounds, which apply; remove "
+                "env.action_bound"
+            )
+        low[low == -numpy.inf], high[high == numpy.inf] = -bound, bound
+        if not (low < high).all() and not finite:
+            raise Refused(
+                f"its action space {space!r} has no values within env.action_bound = {bound:g}; "
+                "raise it"
             )
         if numpy.dtype(space.dtype).kind != "f":
             raise Refused(f"its action space {space!r} is not of floats; use MultiDiscrete")
         shape, dtype = tuple(space.shape), numpy.dtype(space.dtype)
         self._spec = {"kind": "continuous", "low": low.tolist(), "high": high.tolist()}
-        least = numpy.asarray(space.low, dtype).reshape(shape)
-        most = numpy.asarray(space.high, dtype).reshape(shape)
+        least = low.astype(dtype).reshape(shape)
+        most = high.astype(dtype).reshape(shape)
 
         def within(action):
             action = action.astype(dtype).reshape(shape)

@@ -186,7 +186,7 @@ class VectorRows:
                 "Box and Discrete only, single environments also the others"
             )
         self._observations = Observations(self._env.observation_space)
-        actions = Actions(self._env.action_space)
+        actions = Actions(self._env.action_space, request.get("action_bound", 0))
         self._decode = actions.decode
         self.spec = {
             "observation": self._observations.spec(),

@@ -30,7 +30,7 @@ from . import adapters, ahead, source, vector
 from .collector import MetricCollector
 from .convert import Refused
 
-VERSION = 6
+VERSION = 7
 PART_BYTES = 1 << 15
 TERMINATED, TRUNCATED, FAULT, BEGUN = 1, 2, 4, 8
 DTYPES = {"u8": numpy.uint8, "f32": numpy.float32, "i32": numpy.int32}

@@ -114,6 +114,26 @@ class Spaces(unittest.TestCase):
             with self.assertRaisesRegex(Refused, why):
                 Actions(space)
 
+    def test_bound_replaces_infinite_ones(self):
+        infinite = numpy.inf
+        for space, low, high in [
+            (spaces.Box(-infinite, infinite, (2, 1)), [-5, -5], [5, 5]),
+            (spaces.Box(numpy.array([-1, -infinite]), numpy.array([infinite, 2]),
+                        dtype=numpy.float64), [-1, -5], [5, 2]),
+        ]:
+            actions = Actions(space, 5)
+            self.assertEqual(actions.spec(), {"kind": "continuous", "low": low, "high": high})
+            decoded = actions.decode(numpy.array([-5, 2], numpy.float32))
+            self.assertEqual((decoded.shape, decoded.dtype), (space.shape, space.dtype))
+            numpy.testing.assert_array_equal(decoded.reshape(-1), [max(-5, low[0]), 2])
+        for space, bound, why in [
+            (spaces.Box(-1, 1, (2,)), 5, "has finite bounds, which apply; remove env.action_bound"),
+            (spaces.Box(7, infinite, (2,)), 5, "no values within env.action_bound = 5; raise it"),
+            (spaces.Discrete(3), 5, "env.action_bound is for a Box"),
+        ]:
+            with self.assertRaisesRegex(Refused, why):
+                Actions(space, bound)
+
     def test_many_combinations_are_one_integer_per_component(self):
         for space, highest in [
             (spaces.MultiDiscrete([100, 100]), [99, 99]),

@@ -59,6 +59,30 @@ TEST_F(PythonEnvironmentTest, ToleratesSlowStart) {
   ExpectNoneLeft();
 }
 
+// Without a bound in its space, an action is within env.action_bound. A random one costs 26.7 per
+// episode: 8 times E[x²] + E[y²] = 3 + 1/3.
+TEST_F(PythonEnvironmentTest, UnboundedActionsNeedAndKeepBound) {
+  const std::vector<std::string> env{"env.id=python:unbounded_env:Copy", "env.options.bound=3",
+                                     std::string("env.python=") + getenv("TROOP_TEST_PYTHON")};
+  const std::vector<std::string> path{"PYTHONPATH=" TROOP_SOURCE_DIR "/tests/envs"};
+  std::vector<std::string> words = TrainWords(env);
+  words.insert(words.end(), {"learner.algorithm=sac", "fleet.mode=serial", "learner.gamma=0",
+                             "run.total_steps=3000", "learner.target_update_every_updates=1",
+                             "learner.target_tau=0.005", "replay.samples_per_insert=32",
+                             "evaluator.final_episodes=20"});
+  const auto refused = Start(words, path);
+  EXPECT_NE(refused->Wait(), 0);
+  EXPECT_NE(refused->output().find("has infinite bounds, which cannot be explored; give finite "
+                                   "ones: env.action_bound, or a wrapper"),
+            std::string::npos)
+      << refused->output();
+  words.insert(words.end(), {"env.action_bound=3", "name=bounded"});
+  const auto troop = Start(words, path);
+  ExpectDone(troop.get(), 3000, "bounded");
+  const JsonValue result = Json(run("bounded") + "/result.json");
+  EXPECT_GT(result.Find("final_return_mean")->number, -8) << troop->output();
+}
+
 // Regression: the limit under test was added to Gymnasium's own, which a run refuses.
 TEST_F(PythonEnvironmentTest, EnvironmentWithOwnStepLimitPassesCheck) {
   const auto check =

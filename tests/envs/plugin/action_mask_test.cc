@@ -106,6 +106,10 @@ TEST_F(ConnectFourTest, OptionsThatRepeatActionsAreRefused) {
   plain.action_mask = true;
   EXPECT_THAT(FindEnvSpec("CartPole-v1", plain).status().message(),
               HasSubstr("CartPole-v1 has no action mask, which env.action_mask requires"));
+  plain.action_mask = false;
+  plain.action_bound = 2;
+  EXPECT_THAT(MakeEnvironment("CartPole-v1", plain).status().message(),
+              HasSubstr("CartPole-v1 is not a Python environment; remove env.action_bound"));
 }
 
 // --- a table made by hand ---
