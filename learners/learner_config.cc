@@ -81,6 +81,15 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            .doc = "ppo: shift and scale the advantages of each batch to mean 0 and standard "
                   "deviation 1."},
           c.normalize_advantages);
+  v.Visit({"learner.replayed_fraction",
+           "vtrace, ppo: fraction of each batch that consists of unrolls of earlier batches, in "
+           "addition to new ones (Espeholt et al. 2018, section 5.2.2); 0 replays none.",
+           Between(0, 0.95)},
+          c.replayed_fraction);
+  v.Visit({"learner.replayed_capacity",
+           "vtrace, ppo: number of a learner's last unrolls from which it samples those.",
+           Between(1, 1 << 20)},
+          c.replayed_capacity);
   v.Visit({.name = "learner.synchronous",
            .doc = "pqn, vtrace, ppo: alternate between rollouts, in which every environment plays "
                   "actor.unroll_length steps with the newest weights, and updates from them, while "
@@ -248,6 +257,10 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
 std::int64_t DemonstrationRows(const LearnerConfig& c) {
   if (c.demonstrations.empty()) return 0;
   return std::llround(c.demonstration_share * double(c.batch_size));
+}
+
+std::int64_t ReplayedRows(const LearnerConfig& c) {
+  return std::llround(c.replayed_fraction * double(c.batch_size));
 }
 
 void VisitKeys(BudgetConfig& c, ConfigVisitor& v) {

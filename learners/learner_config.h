@@ -41,9 +41,11 @@ struct LearnerConfig {
   double rho_bar = 1, c_bar = 1;     // vtrace, ppo: bounds of V-trace's ratios
   double ratio_clip = 0.2;           // ppo
   bool normalize_advantages = true;  // ppo: per batch
-  double value_clip = 0;            // ppo: of the value's change since the actors' weights; 0: none
-  bool synchronous = false;         // pqn, vtrace, ppo: actors wait for the weights
-  std::int64_t rollout_epochs = 4;  // synchronous: passes over a rollout
+  double value_clip = 0;         // ppo: of the value's change since the actors' weights; 0: none
+  double replayed_fraction = 0;  // vtrace, ppo: of each batch; from earlier batches
+  std::int64_t replayed_capacity = 512;  // vtrace, ppo: unrolls to sample them from
+  bool synchronous = false;              // pqn, vtrace, ppo: actors wait for the weights
+  std::int64_t rollout_epochs = 4;       // synchronous: passes over a rollout
   std::int64_t rollout_minibatches = 4;  // synchronous: per pass
   double target_kl = 0;                  // ppo: bound of a batch's KL divergence; 0: none
   bool double_q = true;
@@ -95,6 +97,9 @@ inline bool IsOffline(const LearnerConfig& config) {
 }
 // Rows of each batch that come from learner.demonstrations.
 std::int64_t DemonstrationRows(const LearnerConfig& config);
+// Number of rows of a batch that are replayed unrolls, rounded; 0 without
+// learner.replayed_fraction.
+std::int64_t ReplayedRows(const LearnerConfig& config);
 
 // The budget of a run ([run]), which ends at the first limit that is reached.
 struct BudgetConfig {

@@ -59,6 +59,28 @@ void CheckKeysOfUnrolls(const Config& c, Conflicts* out) {
           TomlNumber(l.c_bar), TomlNumber(l.rho_bar));
 }
 
+// Checks batches with replayed unrolls. V-trace corrects for the age of the latter.
+void CheckReplayed(const Config& c, Conflicts* out) {
+  const LearnerConfig& l = c.learner;
+  if (l.replayed_fraction == 0) {
+    out->If(l.replayed_capacity != LearnerConfig().replayed_capacity,
+            {"learner.replayed_capacity", "learner.replayed_fraction"},
+            "{} has no effect without replayed unrolls; omit it, or set learner.replayed_fraction",
+            l.replayed_capacity);
+    return;
+  }
+  out->If(!IsActorCritic(l.algorithm), {"learner.replayed_fraction", "learner.algorithm"},
+          "is supported by learner.algorithm = \"vtrace\" and \"ppo\" only; omit it, or change the "
+          "algorithm");
+  const std::int64_t rows = ReplayedRows(l);
+  out->If(rows == 0 || rows == l.batch_size, {"learner.replayed_fraction", "learner.batch_size"},
+          "{} of {} rows rounds to {}; raise learner.batch_size", TomlNumber(l.replayed_fraction),
+          l.batch_size, rows);
+  out->If(l.synchronous, {"learner.replayed_fraction", "learner.synchronous"},
+          "has no effect on rollouts, which are used as a whole; omit it, or set "
+          "learner.synchronous = false");
+}
+
 // Checks synchronous learning, whose rollouts take the place of the replay's ratio and batches.
 void CheckSynchronous(const Config& c, Conflicts* out) {
   const LearnerConfig& l = c.learner;
@@ -137,6 +159,7 @@ void CheckUnrolls(const Config& c, Conflicts* out) {
           c.actor.unroll_length, name);
   CheckSequences(c, out);
   CheckSynchronous(c, out);
+  CheckReplayed(c, out);
   if (!unrolls) return;
   out->If(c.actor.n_step != ActorConfig().n_step && algorithm != AlgorithmKind::kR2d2,
           {"actor.n_step", "actor.unroll_length"},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "learners/node/batch_source.h"
+#include "learners/node/replayed_unroll_sampler.h"
 #include "learners/node/rollout_sampler.h"
 #include "replay/replica/delta_sampler.h"
 #include "replay/service/options_from_config.h"
@@ -49,6 +50,11 @@ class ReplayBatchSource final : public BatchSource {
   std::int64_t prefetch() const {
     return std::max(config_.learner.prefetch, rollouts() ? kUnrollPrefetch : 0);
   }
+  // Rows of a batch that come from the replay.
+  std::int64_t FreshRows() const {
+    const LearnerConfig& l = config_.learner;
+    return rollouts() ? 1 : l.batch_size - DemonstrationRows(l) - ReplayedRows(l);
+  }
   ReplaySetup Setup() const;
   ReplaySampler::Options SamplingOptions(const TrajectorySpec& trajectory) const;
   Status AddShards(const ChannelOptions& options);
@@ -90,6 +96,15 @@ Status ReplayBatchSource::Connect(ChannelOptions options) {
   sampler_ = config_.replay.placement == ReplayPlacement::kGpu
                  ? MakeDeltaSampler(std::move(channels[0]), trajectory, drawing)
                  : MakeReplaySampler(std::move(channels), trajectory, drawing);
+  if (ReplayedRows(config_.learner) > 0) {
+    sampler_ = std::make_unique<ReplayedUnrollSampler>(
+        std::move(sampler_),
+        ReplayedUnrollSampler::Options{.rows = ReplayedRows(config_.learner),
+                                       .capacity = config_.learner.replayed_capacity,
+                                       .seed = config_.seed,
+                                       .learner = member_.options().index,
+                                       .first = first_batch_});
+  }
   if (rollouts()) {
     auto rollout = std::make_unique<RolloutSampler>(
         std::move(sampler_),
@@ -120,8 +135,7 @@ ReplaySetup ReplayBatchSource::Setup() const {
           .state_columns = StateColumns(config_.network.layers),
           .burn_in = config_.burn_in,
           .frame_stack = config_.frame_stack,
-          .batch_size =
-              rollouts() ? 1 : config_.learner.batch_size - DemonstrationRows(config_.learner)};
+          .batch_size = FreshRows()};
 }
 
 ReplaySampler::Options ReplayBatchSource::SamplingOptions(const TrajectorySpec& trajectory) const {

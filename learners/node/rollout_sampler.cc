@@ -2,30 +2,17 @@
 #include "learners/node/rollout_sampler.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "core/base/philox.h"
+#include "learners/node/unroll_rows.h"
 
 namespace troop {
 namespace {
 
 // More epochs than any run has, so that streams of different versions do not meet.
 constexpr std::uint64_t kEpochsMax = 1 << 16;
-
-// Row `row` of `to` becomes the only row of `from`; both may be empty.
-void CopyRow(const Tensor& from, std::int64_t row, Tensor* to) {
-  if (from.empty()) return;
-  const Tensor target = to->Rows(row, 1);
-  std::memcpy(target.bytes().data(), from.bytes().data(), from.bytes().size());
-}
-
-// Uninitialized rows like the one of `row`; empty if it is.
-Tensor RowsLike(const Tensor& row, std::int64_t count) {
-  if (row.empty()) return {};
-  return Tensor(row.dtype(), row.shape().DropFirst().Prepend(count));
-}
 
 }  // namespace
 
@@ -75,27 +62,11 @@ SampleBatch RolloutSampler::Minibatch() const {
   const std::int64_t count = std::ssize(order_);
   const std::int64_t first = minibatch_ * count / minibatches_;
   const std::int64_t rows = (minibatch_ + 1) * count / minibatches_ - first;
-  const SampleBatch& like = rollout_.front();
-  SampleBatch batch{.beta = like.beta,
-                    .observation = RowsLike(like.observation, rows),
-                    .action = RowsLike(like.action, rows),
-                    .reward = RowsLike(like.reward, rows),
-                    .discount = RowsLike(like.discount, rows),
-                    .state = RowsLike(like.state, rows)};
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const SampleBatch& one = rollout_[order_[std::size_t(first + row)]];
-    CopyRow(one.observation, row, &batch.observation);
-    CopyRow(one.action, row, &batch.action);
-    CopyRow(one.reward, row, &batch.reward);
-    CopyRow(one.discount, row, &batch.discount);
-    CopyRow(one.state, row, &batch.state);
-    batch.key.push_back(one.key[0]);
-    batch.probability.push_back(one.probability[0]);
-    batch.weight.push_back(1);  // every unroll is used equally often
-    batch.length.push_back(one.length[0]);
-    batch.burn_in.push_back(one.burn_in[0]);
-    batch.policy_version.push_back(one.policy_version[0]);
-  }
+  std::vector<const SampleBatch*> unrolls;
+  for (std::int64_t row = 0; row < rows; ++row)
+    unrolls.push_back(&rollout_[order_[std::size_t(first + row)]]);
+  SampleBatch batch = JoinUnrolls(unrolls);
+  std::ranges::fill(batch.weight, 1.0F);  // every unroll is used equally often
   return batch;
 }
 

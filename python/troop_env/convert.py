@@ -8,8 +8,8 @@ lists its parts; it is of u8 if all of them are.
 
 Actions: Discrete; Box as floats within its bounds, or env.action_bound; MultiDiscrete and
 MultiBinary as one integer, whose last component varies fastest, or with more than 4096 combinations
-as one integer per component. The environment gets what action_space.sample() would return: an array or
-a NumPy scalar of the space's type, within its bounds.
+as one integer per component. The environment gets what action_space.sample() would return: an array
+or a NumPy scalar of the space's type, within its bounds.
 """
 
 import math

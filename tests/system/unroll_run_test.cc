@@ -103,6 +103,23 @@ TEST_F(UnrollRunTest, LearnersSurviveDeaths) {
   }
 }
 
+// Batches of 4 with 2 replayed rows take 2 unrolls each from the queue.
+TEST_F(UnrollRunTest, ReplayedUnrollsAddToNewOnes) {
+  const auto troop =
+      Train(Words("vtrace", {"learner.replayed_fraction=0.5", "learner.replayed_capacity=200"}));
+  ASSERT_TRUE(AwaitSteps(3000, "vtrace")) << troop->output();
+  for (const char* const role : {"learner", "actor"}) {
+    const std::vector<pid_t> processes = RoleProcesses(Coordinator("vtrace"), role);
+    ASSERT_FALSE(processes.empty());
+    SendSignal(processes[0], SIGKILL);
+  }
+  ExpectDone(troop.get(), kUnrolledSteps, "vtrace");
+  // The killed learner may have lost some batches; without replayed rows there were half as many.
+  EXPECT_GT(Updates("vtrace"), kUnrolledSteps / 16.0 / 2 * 0.5);
+  // The replayed half is older than the queue alone makes it.
+  EXPECT_GT(Metric("learner/sample_age", "vtrace"), 10);
+}
+
 // Every step is in one rollout or is dropped; each rollout has the same number of updates.
 TEST_F(UnrollRunTest, SynchronousRolloutsAddUp) {
   for (const std::string mode : {"processes", "serial"}) {

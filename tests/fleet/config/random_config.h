@@ -189,6 +189,8 @@ inline void RepairLayers(std::vector<LayerConfig>* layers) {
 inline void RepairUnrolls(Config* c) {
   // Rollouts determine most other keys of actors and replay (unroll_keys_test.cc).
   c->learner.synchronous = false;
+  c->learner.replayed_fraction = 0;
+  c->learner.replayed_capacity = LearnerConfig().replayed_capacity;
   c->learner.rollout_epochs = LearnerConfig().rollout_epochs;
   c->learner.rollout_minibatches = LearnerConfig().rollout_minibatches;
   c->actor.refill_after_s = ActorConfig().refill_after_s;
@@ -294,6 +296,7 @@ inline void Repair(Config* c) {
   c->env.id = "ALE/" + c->env.id;
   c->env.difficulty_ramping = true;
   if (!c->env.plugin.empty()) c->env.wrappers.clear();
+  if (!c->env.plugin.empty()) c->env.action_bound = 0;
   c->evaluator.env.id.clear();
   c->evaluator.env.sticky_actions = -2;
   c->evaluator.env.difficulty_ramping = EvaluationSwitch::kSame;

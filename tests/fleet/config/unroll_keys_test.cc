@@ -112,6 +112,27 @@ TEST(UnrollKeysTest, RejectsImpossibleCombinations) {
     EXPECT_THAT(ParseConfig("", "run.toml", overrides).status().message(), HasSubstr(error));
 }
 
+TEST(UnrollKeysTest, ReplayedFractionNeedsCorrectionsAndWholeRows) {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {Pqn({"learner.replayed_fraction=0.5"}),
+       "learner.replayed_fraction=0.5: is supported by learner.algorithm = \"vtrace\" and \"ppo\""},
+      {R2d2({"learner.replayed_fraction=0.5"}), "is supported by learner.algorithm = \"vtrace\""},
+      {Ppo({"learner.replayed_capacity=7"}), "7 has no effect without replayed unrolls"},
+      {Ppo({"learner.replayed_fraction=0.96"}), "learner.replayed_fraction"},
+      {Ppo({"learner.replayed_fraction=0.1", "learner.batch_size=4"}), "0.1 of 4 rows rounds to 0"},
+      {Ppo({"learner.replayed_fraction=0.9", "learner.batch_size=4"}), "0.9 of 4 rows rounds to 4"},
+  };
+  for (const auto& [overrides, error] : cases)
+    EXPECT_THAT(ParseConfig("", "run.toml", overrides).status().message(), HasSubstr(error));
+  for (const std::string algorithm : {"vtrace", "ppo"}) {
+    const auto config = ParseConfig(
+        "", "run.toml",
+        Unrolls(algorithm, {"learner.replayed_fraction=0.375", "learner.batch_size=16"}));
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(ReplayedRows(config->learner), 6);
+  }
+}
+
 // A config that is accepted, with the overrides of a case after it.
 std::vector<std::string> Synchronous(std::vector<std::string> more) {
   std::vector<std::string> all{"learner.algorithm=ppo",       "actor.unroll_length=32",
@@ -151,6 +172,7 @@ TEST(UnrollKeysTest, SynchronousLearningRejectsKeysWithoutEffect) {
       {Synchronous({"fleet.learners=2", "replay.scope=local", "replay.shards=2", "fleet.actors=3"}),
        "3 actors can't be divided evenly among 2 learners"},
       {Synchronous({"replay.capacity_items=200"}), "is less than the 256 steps of a rollout"},
+      {Synchronous({"learner.replayed_fraction=0.5"}), "has no effect on rollouts"},
       {Synchronous({"learner.rollout_epochs=0"}), "learner.rollout_epochs"},
       {Synchronous({"learner.rollout_minibatches=0"}), "learner.rollout_minibatches"},
       {Synchronous({"actor.refill_after_s=0"}), "actor.refill_after_s"},
