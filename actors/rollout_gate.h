@@ -24,7 +24,7 @@ class RolloutGate {
   // Minimum time between two pulls of a waiting actor.
   static constexpr Duration kPullEvery = Milliseconds(1);
   // Longest wait after the run's last steps were granted.
-  static constexpr Duration kLastWait = Seconds(1);
+  static constexpr Duration kLastWait = Seconds(5);
   // In serial mode no actor can be missing, and leases are granted at once.
   static Options OptionsOf(const ActingConfig& config) {
     if (!config.synchronous) return {};

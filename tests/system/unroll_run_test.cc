@@ -126,12 +126,14 @@ TEST_F(UnrollRunTest, SynchronousRolloutsAddUp) {
     const auto troop = Train(SynchronousWords("ppo", {"name=" + mode, "fleet.mode=" + mode}));
     ExpectDone(troop.get(), kUnrolledSteps, mode);
     const double rollouts = Metric("learner/rollouts", mode);
-    // 2 actors x 4 environments x 16 steps. The last rollout is not complete.
-    EXPECT_EQ(rollouts, std::floor(kUnrolledSteps / 128.0));
+    // 2 actors x 4 environments x 16 steps. The last rollout is not complete. On busy processors an
+    // actor may get the last steps, which another one needs for its share.
+    const int late = mode == "serial" ? 0 : 1;
+    EXPECT_NEAR(rollouts, std::floor(kUnrolledSteps / 128.0), late);
     EXPECT_EQ(Updates(mode), rollouts * 3 * 2);
     EXPECT_EQ(Metric("replay/inserts", mode), Metric("replay/samples", mode));
     EXPECT_LE(Metric("learner/dropped_unrolls", mode), 128);
-    EXPECT_EQ(Metric("actor/rollout_refills", mode), 0);
+    EXPECT_LE(Metric("actor/rollout_refills", mode), late);
     // The newest weights played, before the 6 updates from their rollout.
     EXPECT_LE(Metric("learner/sample_age", mode), 6);
   }
