@@ -108,7 +108,7 @@ class ActorNode final : public Node {
   std::unique_ptr<ReplayWriter> writer_;
   std::unique_ptr<WeightSubscriber> weights_;
   RolloutGate rollout_;                  // learner.synchronous
-  Time now_{};                           // of this turn
+  Time now_{};                           // start of this turn
   std::int64_t place_ = 0, places_ = 0;  // position in the ε ladder
   bool have_weights_ = false;
   // env.metrics: the numbers of the environments since the last report, and the next one.

@@ -10,7 +10,7 @@
 namespace troop {
 
 // Rollouts of synchronous learning (learner.synchronous): an actor makes `steps` vector steps with
-// the same weights, ends its unrolls, and waits for newer weights. The learner publishes those
+// the same weights, ends its unrolls, and waits for newer weights. The learner publishes them
 // after it has learned from the rollouts of all actors. If no weights arrive for `refill_after`,
 // the share of another actor is missing, and the actor makes another rollout with its weights; the
 // learner drops what it does not need. Owner: the actor's thread.

@@ -26,7 +26,7 @@ enum class Purpose : std::uint32_t {
   kPolicySampling = 17,  // SAC: actions of the updates; index: learner; episode: update
   kNoisyUpdates = 18,    // noisy networks: seed of an update; index: learner; episode: update
   kNoisyActing = 19,     // noisy networks: seed of an episode; index and episode: its environment's
-  kNoisyLayer = 20,      // of such a seed; index: place of the layer; episode: draw
+  kNoisyLayer = 20,      // from such a seed; index: place of the layer; episode: draw
 };
 
 // Identifies a random stream by its purpose, independent of the role that computes it.

@@ -44,7 +44,7 @@ class ReplayedUnrollSampler final : public ReplaySampler {
   const std::unique_ptr<ReplaySampler> fresh_;
   const Options options_;
   std::deque<SampleBatch> unrolls_;  // one each, oldest first
-  std::uint64_t number_;             // of the next batch
+  std::uint64_t number_;             // number of the next batch
 };
 
 }  // namespace troop

@@ -64,14 +64,14 @@ class RolloutSampler final : public ReplaySampler {
 
   const std::unique_ptr<ReplaySampler> unrolls_;
   const Options options_;
-  Time now_{};                         // of the last Poll
-  std::uint64_t version_ = 0;          // of the newest published weights
+  Time now_{};                         // time of the last Poll
+  std::uint64_t version_ = 0;          // newest published weights
   std::optional<std::uint64_t> used_;  // version of the last complete rollout
   std::vector<SampleBatch> rollout_;   // one item each
-  std::int64_t steps_ = 0;             // of the rollout so far
+  std::int64_t steps_ = 0;             // steps in the rollout so far
   // Position in the rollout: epochs_ of options_ means that it is not complete yet.
   std::int64_t epoch_, minibatch_ = 0, minibatches_ = 0;
-  std::vector<std::size_t> order_;  // of the epoch
+  std::vector<std::size_t> order_;  // permutation in this epoch
   bool ended_ = false, drained_ = false;
   std::int64_t rollouts_ = 0, dropped_ = 0;
 };

@@ -346,7 +346,7 @@ class CTranslator {
   std::array<bool, kCFunctions> used_{};
   // The buffer with the last output, of a and b, or within a branch of c and d.
   struct Place {
-    std::string input = "in";  // of the first layer
+    std::string input = "in";  // input of the first layer
     bool branch = false;
     bool begun = false;  // a buffer has an output
     bool second = false;
@@ -355,7 +355,7 @@ class CTranslator {
   Place place_;
   std::array<std::int64_t, 4> sizes_{};
   std::int64_t values_ = 0;
-  int count_ = 0;  // of constants
+  int count_ = 0;  // number of constants
   Status error_;
 };
 

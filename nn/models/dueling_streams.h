@@ -13,7 +13,7 @@ struct DuelingStreams {
   std::int64_t actions = 0;  // A
   std::int64_t numbers = 1;  // K
 
-  std::int64_t outputs() const { return (1 + actions) * numbers; }  // of both streams
+  std::int64_t outputs() const { return (1 + actions) * numbers; }  // columns of both streams
 
   // q = v + a - mean(a). streams: [B, 1 + A, K], v first → q: [B, A, K].
   void Combine(std::int64_t batch, const float* streams, float* q) const {
