@@ -15,6 +15,14 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
            "such as the folder model/ of a run. The sizes must match the keys below; a missing "
            "head is initialized randomly. Empty means random weights."},
           c.pretrained);
+  v.Visit({.name = "model.problem_type",
+           .doc = "classifier: what the model predicts for a text: one class, any number of "
+                  "classes, or a number."},
+          c.problem_type);
+  v.Visit({"model.labels",
+           "classifier: names of the classes in the order of their ids (id2label); empty means "
+           "those of the training examples, sorted."},
+          c.labels);
   v.Visit({"model.vocab_size",
            "Number of rows of the token embedding; 0 means the size of data.vocabulary.",
            Between(0, 1 << 20)},

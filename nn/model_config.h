@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/config/enum_names.h"
+#include "core/config/problem_type.h"
 
 namespace troop {
 
@@ -26,8 +28,10 @@ constexpr auto EnumNames(PositionInit) {
 // The model of a supervised run ([model]); names as in Hugging Face's configs.
 struct ModelConfig {
   ModelArchitecture architecture = ModelArchitecture::kBert;
-  std::string pretrained;       // folder with initial weights; empty: random
-  std::int64_t vocab_size = 0;  // 0: size of data.vocabulary
+  std::string pretrained;  // folder with initial weights; empty: random
+  ProblemType problem_type = ProblemType::kSingleLabel;
+  std::vector<std::string> labels;  // names of the classes by id; empty: those of the data
+  std::int64_t vocab_size = 0;      // 0: size of data.vocabulary
   std::int64_t hidden_size = 128;
   std::int64_t embedding_size = 0;  // albert, lstm; 0: same as hidden
   std::int64_t num_hidden_layers = 2;

@@ -16,7 +16,9 @@ struct TextBatch {
   std::vector<std::int32_t> ids, starts;  // [T], [B + 1]
   std::vector<DropoutKey> dropout;        // [B]; empty: no dropout
   std::vector<std::int32_t> places;       // [M], masked_lm: positions of the tokens to predict
+  std::vector<std::int32_t> types;        // [T] segment of each token; empty: all 0
   std::vector<std::int32_t> labels;       // [B] classes, or [M] tokens
+  std::vector<float> targets;  // [B, labels] 0 or 1 (multi-label), or [B] numbers (regression)
 };
 
 // Results of a batch, as sums, so that the parts of a batch can be added.
