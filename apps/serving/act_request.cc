@@ -328,7 +328,8 @@ PolicySignature::PolicySignature(const PolicyDescription& policy)
       actions(discrete ? policy.action.count : std::int64_t(policy.action.low.size())),
       low(policy.action.low),
       high(policy.action.high),
-      parts(policy.parts) {
+      parts(policy.parts),
+      state(policy.state_size()) {
   const PolicyLayer& last = policy.layers.back();
   if (last.kind == PolicyLayerKind::kActionMask) mask = last.first;
   for (int i = 0; i < policy.observation.shape.rank(); ++i)
@@ -354,11 +355,15 @@ bool HasContentType(const HttpRequest& request, std::string_view type) {
 // The type decides about the form; any other type than the binary one is read as JSON.
 Result<ActRequest> ParseActRequest(const HttpRequest& request, const PolicySignature& policy,
                                    std::int64_t rows_max) {
-  if (HasContentType(request, "application/octet-stream"))
-    return ParseBinaryForm(request, policy, rows_max);
-  if (!request.query.empty())
+  const bool binary = HasContentType(request, "application/octet-stream");
+  if (!binary && !request.query.empty())
     return InvalidArgument("the JSON form takes no query; set its keys in the body");
-  return ParseJsonForm(request, policy, rows_max);
+  TROOP_ASSIGN_OR_RETURN(ActRequest act, binary ? ParseBinaryForm(request, policy, rows_max)
+                                                : ParseJsonForm(request, policy, rows_max));
+  // An action from a state of zeros would be wrong without an error.
+  if (policy.state == 0 || !act.session.empty()) return act;
+  return InvalidArgument(
+      "the policy has a recurrent state, which the server keeps per session; add a session");
 }
 
 }  // namespace troop

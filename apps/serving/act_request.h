@@ -24,6 +24,7 @@ struct PolicySignature {
   std::vector<float> low, high;
   std::vector<ObservationPart> parts;  // names of the elements of a frame; empty: there are none
   std::optional<std::int64_t> mask;    // element of a frame at which the action mask begins
+  std::int64_t state = 0;              // elements of the recurrent state, which sessions keep
 
   explicit PolicySignature(const PolicyDescription& policy);
   PolicySignature() = default;
@@ -52,9 +53,9 @@ struct ActRequest {
 //   application/octet-stream    the observations, C-contiguous and little-endian in the policy's
 //                               element type; with ?mask=1 followed by u8 [rows, actions];
 //                               further options in the query: q_values=1, reset=1, session=ID
-// With a session there is one observation, of one frame. Errors: kInvalidArgument, with the value
-// and the remedy: another shape, type or range, NaN, more than rows_max observations, an unknown
-// key.
+// With a session there is one observation, of one frame; a recurrent policy needs one. Errors:
+// kInvalidArgument, with the value and the remedy: another shape, type or range, NaN, more than
+// rows_max observations, an unknown key.
 Result<ActRequest> ParseActRequest(const HttpRequest& request, const PolicySignature& policy,
                                    std::int64_t rows_max);
 

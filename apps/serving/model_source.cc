@@ -56,7 +56,8 @@ Result<std::shared_ptr<ServedModel>> ModelSource::LoadPolicy(const LoadedCheckpo
         SessionTable::Options{.sessions_max = options_.sessions_max,
                               .idle = options_.session_idle,
                               .frame_bytes = signature.frame_bytes(),
-                              .stack_bytes = signature.stack_bytes()});
+                              .stack_bytes = signature.stack_bytes(),
+                              .state_size = std::size_t(signature.state)});
   }
   // All models of this source share the sessions: frames do not depend on weights.
   const PolicyServing serving{

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <set>
+#include <string_view>
 
 #include "core/base/check.h"
 #include "core/storage/json.h"
@@ -38,6 +41,7 @@ struct ServedPolicy::Batch {
   bool masked = false, valued = false;
   std::vector<std::int32_t> discrete;       // [rows]
   std::vector<float> continuous, values;    // [rows, actions]
+  std::vector<float> states, next_states;   // [rows, state]: before the step, and after it
   std::vector<std::int64_t> first, frames;  // of each request: its first row, session frames
   std::int64_t rows = 0;
 };
@@ -62,6 +66,8 @@ ServedPolicy::ServedPolicy(Source source, const PolicyServing& serving)
       .Add("shape", JsonArray::Of(signature_.shape))
       .Add("stack", signature_.stack);
   if (!signature_.parts.empty()) observation.Add("parts", PartsJson(signature_.parts));
+  // A client must use sessions then.
+  if (signature_.state > 0) observation.Add("recurrent_state", signature_.state);
   description_ = JsonObject()
                      .Add("path", path())
                      .Add("environment", source.environment)
@@ -129,6 +135,8 @@ Status ServedPolicy::Gather(const ServingRequest& request, Time now, Batch* batc
     TROOP_ASSIGN_OR_RETURN(frames, serving_.sessions->Append({act.session, act.reset},
                                                              act.observations, now, stacked));
     batch->observations.insert(batch->observations.end(), stacked.begin(), stacked.end());
+    const std::span<const float> state = serving_.sessions->StateOf(act.session);
+    batch->states.insert(batch->states.end(), state.begin(), state.end());
   }
   TROOP_CHECK(
       batch->observations.size() - begin == signature_.stack_bytes() * std::size_t(act.rows),
@@ -158,6 +166,10 @@ Status ServedPolicy::Run(std::int64_t first, std::int64_t rows, Batch* batch) {
   void* const actions[] = {signature_.discrete
                                ? static_cast<void*>(batch->discrete.data() + first)
                                : static_cast<void*>(batch->continuous.data() + cell)};
+  // The states before the step remain, in case the step fails and is repeated for one request.
+  const auto begin = std::size_t(first * signature_.state);
+  std::copy_n(batch->states.begin() + std::ptrdiff_t(begin), rows * signature_.state,
+              batch->next_states.begin() + std::ptrdiff_t(begin));
   const troop_policy_call call{
       .size = sizeof call,
       .first = 0,
@@ -165,14 +177,35 @@ Status ServedPolicy::Run(std::int64_t first, std::int64_t rows, Batch* batch) {
       .observations = observations,
       .masks = batch->masked ? masks : nullptr,
       .actions = actions,
-      .values = batch->valued && signature_.discrete ? batch->values.data() + cell : nullptr};
+      .values = batch->valued && signature_.discrete ? batch->values.data() + cell : nullptr,
+      .states = signature_.state > 0 ? batch->next_states.data() + begin : nullptr};
   if (troop_policy_act_stacked(session_, &call) == TROOP_POLICY_OK) return Status::Ok();
   return Internal("{}", troop_policy_session_message(session_));
 }
 
+// A step of a recurrent policy needs the state after the session's step before, so requests of one
+// session are in different groups.
+std::vector<HttpResponse> ServedPolicy::Answer(std::span<const ServingRequest> requests, Time now) {
+  std::vector<HttpResponse> responses;
+  std::set<std::string_view> sessions;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= requests.size(); ++i) {
+    const bool last = i == requests.size();
+    const std::string_view session =
+        last ? "" : std::string_view(std::get<ActRequest>(requests[i].input).session);
+    if (!last && (signature_.state == 0 || sessions.insert(session).second)) continue;
+    std::ranges::move(AnswerTogether(requests.subspan(begin, i - begin), now),
+                      std::back_inserter(responses));
+    sessions = {session};
+    begin = i;
+  }
+  return responses;
+}
+
 // Steps: gather the rows, compute them together, and divide the results. If a result is not finite,
 // the requests are computed one by one, so that only its own request fails.
-std::vector<HttpResponse> ServedPolicy::Answer(std::span<const ServingRequest> requests, Time now) {
+std::vector<HttpResponse> ServedPolicy::AnswerTogether(std::span<const ServingRequest> requests,
+                                                       Time now) {
   Batch batch;
   std::vector<Status> status;
   for (const ServingRequest& request : requests) {
@@ -187,10 +220,17 @@ std::vector<HttpResponse> ServedPolicy::Answer(std::span<const ServingRequest> r
   batch.discrete.resize(std::size_t(batch.rows));
   batch.values.resize(cells);
   if (!signature_.discrete) batch.continuous.resize(cells);
+  batch.next_states.resize(batch.states.size());
   const bool together = batch.rows == 0 || Run(0, batch.rows, &batch).ok();
   std::vector<HttpResponse> responses;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (status[i].ok() && !together) status[i] = Run(batch.first[i], requests[i].rows, &batch);
+    // The state of a step that failed is not kept.
+    if (status[i].ok() && signature_.state > 0) {
+      std::copy_n(
+          batch.next_states.begin() + batch.first[i] * signature_.state, signature_.state,
+          serving_.sessions->StateOf(std::get<ActRequest>(requests[i].input).session).begin());
+    }
     responses.push_back(status[i].ok() ? Respond(std::get<ActRequest>(requests[i].input), batch, i)
                                        : ServingFailure(status[i]));
   }

@@ -49,6 +49,8 @@ class ServedPolicy final : public ServedModel {
   ServedPolicy(Source source, const PolicyServing& serving);
   Status Gather(const ServingRequest& request, Time now, Batch* batch);
   Status Run(std::int64_t first, std::int64_t rows, Batch* batch);
+  // Answers requests of different sessions.
+  std::vector<HttpResponse> AnswerTogether(std::span<const ServingRequest> requests, Time now);
   HttpResponse Respond(const ActRequest& request, const Batch& batch, std::size_t index) const;
 
   const PolicySignature signature_;

@@ -29,13 +29,16 @@ Result<std::int64_t> SessionTable::Append(const Use& use, std::span<const std::b
       return ResourceExhausted("all {} sessions are in use; retry later, or raise --sessions",
                                options_.sessions_max);
     }
-    sessions_.push_back({.id = use.id, .stack = std::vector<std::byte>(options_.stack_bytes)});
+    sessions_.push_back({.id = use.id,
+                         .stack = std::vector<std::byte>(options_.stack_bytes),
+                         .state = std::vector<float>(options_.state_size)});
     found = by_id_.emplace(use.id, std::prev(sessions_.end())).first;
   }
   // The session exists from here on.
   Session& session = *found->second;
   if (use.reset) {
     std::ranges::fill(session.stack, std::byte{0});
+    std::ranges::fill(session.state, 0.0f);
     session.frames = 0;
   }
   // The oldest frame leaves the stack.
@@ -45,6 +48,12 @@ Result<std::int64_t> SessionTable::Append(const Use& use, std::span<const std::b
   session.used = now;
   sessions_.splice(sessions_.end(), sessions_, found->second);
   return ++session.frames;
+}
+
+std::span<float> SessionTable::StateOf(const std::string& id) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return {};
+  return found->second->state;
 }
 
 }  // namespace troop

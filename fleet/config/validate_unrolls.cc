@@ -18,7 +18,7 @@ void CheckSequences(const Config& c, Conflicts* out) {
     out->If(!r2d2 && value > 0, {key, "learner.algorithm"},
             "is supported by learner.algorithm = \"r2d2\" only; omit it, or change the algorithm");
   }
-  // Without unrolls there is another error already.
+  // Without unrolls there is another error already, which names the missing key.
   if (!r2d2 || a.unroll_length == 0) return;
   out->If(a.unroll_overlap >= a.unroll_length, {"actor.unroll_overlap", "actor.unroll_length"},
           "{} is not less than actor.unroll_length = {}, so unrolls would not advance; "
@@ -72,6 +72,7 @@ void CheckReplayed(const Config& c, Conflicts* out) {
   out->If(!IsActorCritic(l.algorithm), {"learner.replayed_fraction", "learner.algorithm"},
           "is supported by learner.algorithm = \"vtrace\" and \"ppo\" only; omit it, or change the "
           "algorithm");
+  // A batch of one kind of unrolls alone would make the other key meaningless.
   const std::int64_t rows = ReplayedRows(l);
   out->If(rows == 0 || rows == l.batch_size, {"learner.replayed_fraction", "learner.batch_size"},
           "{} of {} rows rounds to {}; raise learner.batch_size", TomlNumber(l.replayed_fraction),
@@ -105,6 +106,7 @@ void CheckSynchronous(const Config& c, Conflicts* out) {
             value, why);
   };
   constexpr std::string_view kOnce = "which uses each rollout as a whole (learner.rollout_epochs)";
+  // The queue: each unroll once, in order of arrival.
   need(c.replay.max_times_sampled == 1, "replay.max_times_sampled", "1", kOnce);
   need(c.replay.samples_per_insert == 0, "replay.samples_per_insert", "0", kOnce);
   need(c.replay.sampler == SelectorKind::kFifo, "replay.sampler", "\"fifo\"", kOnce);
@@ -117,6 +119,7 @@ void CheckSynchronous(const Config& c, Conflicts* out) {
        "whose unrolls come one by one");
   need(l.publish_every_updates == plain.publish_every_updates, "learner.publish_every_updates",
        "omitted", "which publishes after each rollout");
+  // The actors: one rollout, then new weights.
   need(c.actor.weight_sync_steps == actor.weight_sync_steps, "actor.weight_sync_steps", "omitted",
        "whose actors wait for new weights after each rollout");
   need(c.actor.lease_steps == actor.lease_steps, "actor.lease_steps", "omitted",

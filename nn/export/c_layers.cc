@@ -44,6 +44,7 @@ class CTranslator {
                 .result = Present(),
                 .values = values_};
     out.sizes = sizes_;
+    out.state = state_;
     // C has no empty arrays.
     for (const std::size_t i : {0, 1}) out.sizes[i] = std::max<std::int64_t>(sizes_[i], 1);
     for (int i = 0; i < kCFunctions; ++i) {
@@ -126,6 +127,14 @@ class CTranslator {
         return Call(CFunction::kHide, "hide({}, in + {}, {})", in,
                     (policy_.frame_stack - 1) * policy_.observation.shape.elements() + layer.first,
                     from);
+      case PolicyLayerKind::kLstm:
+        Recurrent(CFunction::kLstm, "lstm", layer);
+        state_ += 2 * out;
+        return;
+      case PolicyLayerKind::kGru:
+        Recurrent(CFunction::kGru, "gru", layer);
+        state_ += out;
+        return;
     }
   }
 
@@ -291,6 +300,28 @@ class CTranslator {
     place_ = outside;
   }
 
+  // The sums of the gates follow the output in its buffer: those of the input, then those of h.
+  void Recurrent(CFunction function, const char* name, const PolicyLayer& layer) {
+    const std::int64_t in = layer.in.elements(), units = layer.out[0];
+    const std::int64_t sums = (function == CFunction::kLstm ? 4 : 3) * units;
+    const std::string from = Present(), to = Next(units + 2 * sums);
+    const std::string x = fmt::format("{} + {}", to, units);
+    const std::string u = fmt::format("{} + {}", to, units + sums);
+    const std::string state = fmt::format("state->recurrent + {}", state_);
+    const auto multiply = [&](const char* side, std::int64_t n, const Buffers& buffers) {
+      const std::string weight =
+          Parameter(fmt::format("{}.weight_{}", layer.tensors, side), sums * n);
+      const std::string bias = Parameter(fmt::format("{}.bias_{}", layer.tensors, side), sums);
+      Call(CFunction::kLinear, "linear({}, {}, {}, {}, {}, {})", weight, bias, sums, n, buffers.in,
+           buffers.out);
+    };
+    multiply("ih", in, {from, x});
+    multiply("hh", units, {state, u});
+    Use(CFunction::kTanh);
+    Use(CFunction::kSigmoid);
+    Call(function, "{}({}, {}, {}, {}, {})", name, units, x, u, state, to);
+  }
+
   // In place on the last output, which exists: each network begins with an input layer.
   void LayerNorm(const PolicyLayer& layer) {
     const std::int64_t n = layer.in[layer.in.rank() - 1], rows = layer.in.elements() / n;
@@ -354,7 +385,7 @@ class CTranslator {
   };
   Place place_;
   std::array<std::int64_t, 4> sizes_{};
-  std::int64_t values_ = 0;
+  std::int64_t values_ = 0, state_ = 0;
   int count_ = 0;  // number of constants
   Status error_;
 };

@@ -20,6 +20,7 @@ struct CLayers {
   // Elements of the state's buffers a, b, c and d; the last two, of the parts of an observation,
   // are 0 in policies without parts.
   std::array<std::int64_t, 4> sizes{};
+  std::int64_t state = 0;  // elements of the recurrent state
 };
 
 // Translates all layers. Errors: kInvalidArgument: a parameter that is missing or has another

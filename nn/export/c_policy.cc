@@ -78,7 +78,8 @@ std::string Description(const PolicyDescription& policy, const TensorFile& file,
       "c).\n   It needs no library, no heap and no start-up code. Its constants take {} bytes, a\n"
       "   @_state takes about {} bytes.\n\n",
       kTroopVersion, 4 * layers.values,
-      4 * (std::reduce(layers.sizes.begin(), layers.sizes.end()) + (c.discrete ? c.actions : 0)) +
+      4 * (std::reduce(layers.sizes.begin(), layers.sizes.end()) + layers.state +
+           (c.discrete ? c.actions : 0)) +
           (c.stack > 1 ? c.stack * policy.observation.bytes() : 0));
   for (const auto& [key, value] : file.metadata)
     out += fmt::format("   {}: {}\n", Harmless(key), Harmless(value));
@@ -182,6 +183,7 @@ typedef struct {{
   for (const std::size_t i : {2, 3}) {
     if (layers.sizes[i] > 0) out += fmt::format("  float {}[{}];\n", names[i], layers.sizes[i]);
   }
+  if (layers.state > 0) out += fmt::format("  float recurrent[{}];\n", layers.state);
   if (c.discrete) out += "  @_values values;\n  uint8_t has_values;\n";
   out += R"(  uint8_t begins;
 } @_state;
@@ -231,16 +233,22 @@ std::string Checks(const CInterface& c) {
   return out;
 }
 
-// Appends the frame to the state's stack.
-std::string Push(const CInterface& c) {
+// Appends the frame to the state's stack; an episode begins with zeros.
+std::string Push(const CInterface& c, const CLayers& layers) {
+  std::string out;
+  // The recurrent state belongs to the policy, whatever the type of observations.
+  if (layers.state > 0) {
+    out = fmt::format("  for (i = 0; state->begins && i < {}; ++i) state->recurrent[i] = 0.0f;\n",
+                      layers.state);
+  }
   // Without a stack the layers read the caller's frame.
-  if (c.stack == 1) return "  in = observation->observation;\n";
-  return fmt::format(R"(  for (i = 0; i < {0}; ++i)
+  if (c.stack == 1) return out + "  in = observation->observation;\n";
+  return out + fmt::format(R"(  for (i = 0; i < {0}; ++i)
     state->frames[i] = state->begins ? 0 : state->frames[i + {1}];
   for (i = 0; i < {1}; ++i) state->frames[{0} + i] = observation->observation[i];
   in = state->frames;
 )",
-                     (c.stack - 1) * c.frame, c.frame);
+                           (c.stack - 1) * c.frame, c.frame);
 }
 
 // The two or three functions.
@@ -258,7 +266,7 @@ void @_reset(@_state* state) {{
                                 c.actions, layers.calls, layers.result,
                                 c.discrete ? "  state->has_values = 0;\n" : "");
   // Nothing changes before all checks have passed.
-  const std::string body = Checks(c) + Push(c);
+  const std::string body = Checks(c) + Push(c, layers);
   if (!c.discrete) {
     return out + fmt::format(R"(
 int @_act(@_state* state, const @_observation* observation, @_action* action) {{

@@ -377,6 +377,43 @@ static void @_hide(int32_t n, const @@* allowed, float* q) {
 }
 )";
 
+// A tanh cannot overflow, unlike an exponential.
+constexpr std::string_view kSigmoidText = R"(
+/* 1 / (1 + exp(-x)). */
+static float @_sigmoid(float x) { return 0.5f + 0.5f * @_tanh(0.5f * x); }
+)";
+
+// Each unit reads its own c before it is replaced, and h is not read: the sums contain it.
+constexpr std::string_view kLstmText = R"(
+/* One step of an LSTM. x and u: the sums of the gates i, f, g, o; state: h, then c, [units]. */
+static void @_lstm(int32_t units, const float* x, const float* u, float* state, float* out) {
+  float* const c = state + units;
+  int32_t i;
+  for (i = 0; i < units; ++i) {
+    const float keep = @_sigmoid(x[units + i] + u[units + i]);
+    const float add = @_sigmoid(x[i] + u[i]) * @_tanh(x[2 * units + i] + u[2 * units + i]);
+    c[i] = keep * c[i] + add;
+    state[i] = @_sigmoid(x[3 * units + i] + u[3 * units + i]) * @_tanh(c[i]);
+    out[i] = state[i];
+  }
+}
+)";
+
+// The form of PyTorch: the reset gate scales the sum of h, with its bias.
+constexpr std::string_view kGruText = R"(
+/* One step of a GRU. x and u: the sums of the gates r, z, n; state: h [units]. */
+static void @_gru(int32_t units, const float* x, const float* u, float* state, float* out) {
+  int32_t i;
+  for (i = 0; i < units; ++i) {
+    const float reset = @_sigmoid(x[i] + u[i]);
+    const float keep = @_sigmoid(x[units + i] + u[units + i]);
+    const float fresh = @_tanh(x[2 * units + i] + reset * u[2 * units + i]);
+    state[i] = (1.0f - keep) * fresh + keep * state[i];
+    out[i] = state[i];
+  }
+}
+)";
+
 }  // namespace
 
 // One entry for each function; the compiler warns about a missing one.
@@ -432,6 +469,12 @@ std::string_view TextOf(CFunction function) {
       return kCopyText;
     case CFunction::kHide:
       return kHideText;
+    case CFunction::kSigmoid:
+      return kSigmoidText;
+    case CFunction::kLstm:
+      return kLstmText;
+    case CFunction::kGru:
+      return kGruText;
   }
   return {};
 }

@@ -34,8 +34,11 @@ enum class CFunction : int {
   kPart,
   kCopy,
   kHide,
+  kSigmoid,  // of one value
+  kLstm,
+  kGru,
 };
-inline constexpr int kCFunctions = int(CFunction::kHide) + 1;
+inline constexpr int kCFunctions = int(CFunction::kGru) + 1;
 
 // The definition. `@` stands for the prefix of all names, and `@@` for the C type of observations.
 std::string_view TextOf(CFunction function);

@@ -46,11 +46,17 @@ class PolicyTranslator {
                           : dtype == DType::kI32 ? OnnxType::kInt32
                                                  : OnnxType::kFloat;
     graph_.Input({"observation", type, {"batch"}, policy_.layers[0].in});
+    if (const std::int64_t state = policy_.state_size(); state > 0)
+      graph_.Input({"state", OnnxType::kFloat, {"batch"}, {state}});
     x_ = "observation";
     if (type != OnnxType::kFloat) x_ = graph_.Add("Cast", {x_}, {OnnxCastTo(OnnxType::kFloat)});
   }
 
   void End() {
+    if (!states_.empty()) {
+      graph_.Add("Concat", states_, {OnnxInt("axis", 1)}, "next_state");
+      graph_.Output({"next_state", OnnxType::kFloat, {"batch"}, {policy_.state_size()}});
+    }
     if (!policy_.action.discrete()) {
       graph_.Add("Identity", {x_}, {}, "action");
       graph_.Output({"action", OnnxType::kFloat, {"batch"}, policy_.layers.back().out});
@@ -117,6 +123,10 @@ class PolicyTranslator {
         return Parts(layer);
       case PolicyLayerKind::kActionMask:
         return ActionMask(layer);
+      case PolicyLayerKind::kLstm:
+        return Lstm(layer);
+      case PolicyLayerKind::kGru:
+        return Gru(layer);
     }
   }
 
@@ -240,6 +250,57 @@ class PolicyTranslator {
     x_ = graph_.Add("Where", {hidden, graph_.Scalar(kMaskedOutput), x_});
   }
 
+  // The part of the input `state` after those of the layers before.
+  std::string TakeState(std::int64_t units) {
+    state_ += units;
+    return Slice("state", 1, {state_ - units, state_});
+  }
+  // x · weightᵀ + bias for the input (side "ih") or h ("hh").
+  std::string GateSums(const std::string& x, const PolicyLayer& layer, const char* side,
+                       std::int64_t outputs, std::int64_t inputs) {
+    const std::string weight = layer.tensors + ".weight_" + side;
+    const std::string bias = layer.tensors + ".bias_" + side;
+    return graph_.Add("Gemm", {x, Parameter(weight, {outputs, inputs}), Parameter(bias, {outputs})},
+                      {OnnxInt("transB", 1)});
+  }
+  // c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c). Primitive operators, because LSTM of ONNX has
+  // another order of gates and an axis of time.
+  void Lstm(const PolicyLayer& layer) {
+    Flatten(layer.in);
+    const std::int64_t n = layer.out[0];
+    const std::string h = TakeState(n), c = TakeState(n);
+    const std::string sums =
+        graph_.Add("Add", {GateSums(x_, layer, "ih", 4 * n, layer.in.elements()),
+                           GateSums(h, layer, "hh", 4 * n, n)});
+    const auto gate = [&](std::int64_t i, const char* op) {
+      return graph_.Add(op, {Slice(sums, 1, {i * n, (i + 1) * n})});
+    };
+    const std::string kept = graph_.Add("Mul", {gate(1, "Sigmoid"), c});
+    const std::string added = graph_.Add("Mul", {gate(0, "Sigmoid"), gate(2, "Tanh")});
+    const std::string next = graph_.Add("Add", {kept, added});
+    x_ = graph_.Add("Mul", {gate(3, "Sigmoid"), graph_.Add("Tanh", {next})});
+    states_.insert(states_.end(), {x_, next});
+  }
+  // h = (1 - z) n + z h = n + z (h - n), n = tanh(x + r u).
+  void Gru(const PolicyLayer& layer) {
+    Flatten(layer.in);
+    const std::int64_t n = layer.out[0];
+    const std::string h = TakeState(n);
+    const std::string x = GateSums(x_, layer, "ih", 3 * n, layer.in.elements());
+    const std::string u = GateSums(h, layer, "hh", 3 * n, n);
+    const auto part = [&](const std::string& sums, std::int64_t i) {
+      return Slice(sums, 1, {i * n, (i + 1) * n});
+    };
+    const auto gate = [&](std::int64_t i) {
+      return graph_.Add("Sigmoid", {graph_.Add("Add", {part(x, i), part(u, i)})});
+    };
+    const std::string reset = graph_.Add("Mul", {gate(0), part(u, 2)});
+    const std::string fresh = graph_.Add("Tanh", {graph_.Add("Add", {part(x, 2), reset})});
+    const std::string change = graph_.Add("Mul", {gate(1), graph_.Add("Sub", {h, fresh})});
+    x_ = graph_.Add("Add", {fresh, change});
+    states_.push_back(x_);
+  }
+
   // [batch, h, w, channels] → [batch, channels, h, w], which the operators of images need.
   void ChannelsFirst() {
     if (!channels_first_) Transpose({0, 3, 1, 2});
@@ -354,8 +415,10 @@ class PolicyTranslator {
   const PolicyDescription& policy_;
   const TensorFile& file_;
   OnnxGraph graph_{"policy"};
-  std::string x_;                // the output of the last layer
-  bool channels_first_ = false;  // x_ is [batch, channels, h, w] instead of channels last
+  std::string x_;                    // the output of the last layer
+  std::vector<std::string> states_;  // recurrent states after the step, in the order of layers
+  std::int64_t state_ = 0;           // elements of the input `state` that layers have taken
+  bool channels_first_ = false;      // x_ is [batch, channels, h, w] instead of channels last
   Status error_;
 };
 

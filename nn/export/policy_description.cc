@@ -235,10 +235,12 @@ Status AppendHidden(const ModelSetup& setup, std::size_t begin, const std::strin
   for (std::size_t i = begin; i < layers.size(); ++i) {
     const std::string tensors = fmt::format("{}layers.{}", prefix, i);
     if (IsRecurrent(layers[i].type)) {
-      return FailedPrecondition(
-          "network.layers[{}]: a policy with a recurrent layer can't be exported, because exported "
-          "policies have no recurrent state; evaluate it with troop eval",
-          i);
+      // The state follows from the kinds: state_size().
+      const bool lstm = layers[i].type == LayerType::kLstm;
+      chain->Append(
+          {.kind = lstm ? PolicyLayerKind::kLstm : PolicyLayerKind::kGru, .tensors = tensors},
+          {layers[i].units});
+      continue;
     }
     if (layers[i].type != LayerType::kOwn) {
       AppendBuiltIn(layers[i], tensors, chain);
@@ -330,6 +332,16 @@ JsonArray PartsJson(const std::vector<ObservationPart>& parts) {
     out.Add(one);
   }
   return out;
+}
+
+// Branches of parts have no recurrent layers.
+std::int64_t PolicyDescription::state_size() const {
+  std::int64_t size = 0;
+  for (const PolicyLayer& layer : layers) {
+    if (layer.kind == PolicyLayerKind::kLstm) size += 2 * layer.out[0];
+    if (layer.kind == PolicyLayerKind::kGru) size += layer.out[0];
+  }
+  return size;
 }
 
 // The network is made once, so that its errors are those of MakeNetwork.

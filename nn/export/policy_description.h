@@ -52,12 +52,35 @@ enum class PolicyLayerKind : std::uint8_t {
   // frame, before any layer, is m[a] = frame[first + a]: y[a] = -1e30 if m[a] = 0 and an element of
   // m is not 0, else x[a].
   kActionMask,
+  // Recurrent layers of PyTorch (nn.LSTM with the gates i, f, g, o; nn.GRU with r, z, n), one step:
+  // [in] → y = h [units]. Parameters: weight_ih [G units, in], weight_hh [G units, units], bias_ih,
+  // bias_hh. The recurrent state of a policy has h and then c of each lstm, h of each gru, in the
+  // order of the layers; it is 0 at the start of an episode, and a step replaces it.
+  kLstm,
+  kGru,
 };
 constexpr auto EnumNames(PolicyLayerKind) {
-  return std::to_array<std::string_view>(
-      {"clip", "scale", "normalize", "one_hot", "images", "conv2d", "linear", "layer_norm",
-       "dueling", "categorical_mean", "quantile_mean", "action_bounds", "clipped_bounds", "padding",
-       "max_pool", "residual", "part", "parts", "action_mask"});
+  return std::to_array<std::string_view>({"clip",
+                                          "scale",
+                                          "normalize",
+                                          "one_hot",
+                                          "images",
+                                          "conv2d",
+                                          "linear",
+                                          "layer_norm",
+                                          "dueling",
+                                          "categorical_mean",
+                                          "quantile_mean",
+                                          "action_bounds",
+                                          "clipped_bounds",
+                                          "padding",
+                                          "max_pool",
+                                          "residual",
+                                          "part",
+                                          "parts",
+                                          "action_mask",
+                                          "lstm",
+                                          "gru"});
 }
 
 // One layer: [in] → [out] of one observation. Members that a kind does not have are 0 or empty.
@@ -88,6 +111,8 @@ struct PolicyDescription {
   std::int64_t frame_stack = 1;        // frames per decision, oldest first; zeros before the first
   ActionSpec action;
   std::vector<PolicyLayer> layers;
+  // Elements of the recurrent state; 0: the policy has none.
+  std::int64_t state_size() const;
 };
 
 // Describes the policy of the network that MakeNetwork makes; tensors have the names of its

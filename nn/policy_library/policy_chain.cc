@@ -20,12 +20,16 @@ void PolicyChain::Add(const nlohmann::json& layer, const PolicyContext& context)
   operations_.push_back(MakePolicyOperation(source));
   shape_ = source.out;
   width_ = std::max(width_, PolicyElements(shape_) + operations_.back()->scratch());
+  state_ += operations_.back()->state();
 }
 
-float* PolicyChain::Run(PolicyIsa isa, std::int64_t rows, const float* in, Buffers buffers) const {
+// Each layer takes its own part of the states. The result is in the buffer that the last one wrote.
+float* PolicyChain::Run(PolicyIsa isa, std::int64_t rows, const float* in, Buffers buffers,
+                        PolicyStates states) const {
   float *to = buffers.first, *next = buffers.second;
   for (const auto& operation : operations_) {
-    operation->Run(isa, rows, in, to);
+    operation->Run(isa, rows, in, to, states);
+    states.first += operation->state();
     in = to;
     std::swap(to, next);
   }

@@ -21,18 +21,21 @@ class PolicyChain {
   const std::vector<std::int64_t>& shape() const { return shape_; }
   // Elements per row of each buffer of Run.
   std::int64_t width() const { return width_; }
+  // Elements of the recurrent state of a row, of all layers in their order.
+  std::int64_t state() const { return state_; }
   // Two buffers, which the outputs of the layers alternate between.
   struct Buffers {
     float *first, *second;
   };
   // Computes rows from `in`, which may be the second buffer. Returns the outputs, which are in one
-  // of the buffers. REQUIRES: at least one layer.
-  float* Run(PolicyIsa isa, std::int64_t rows, const float* in, Buffers buffers) const;
+  // of the buffers. states: become those after the call. REQUIRES: at least one layer.
+  float* Run(PolicyIsa isa, std::int64_t rows, const float* in, Buffers buffers,
+             PolicyStates states) const;
 
  private:
   std::vector<std::unique_ptr<PolicyOperation>> operations_;
   std::vector<std::int64_t> shape_;
-  std::int64_t width_ = 0;
+  std::int64_t width_ = 0, state_ = 0;
 };
 
 }  // namespace troop

@@ -20,7 +20,8 @@ class Images final : public PolicyOperation {
     channels_ = out[2] / stack_;
   }
   // Pixel by pixel of each frame: reads are contiguous, writes have a step of all channels.
-  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     const std::int64_t all = stack_ * channels_;
     if (stack_ == 1) return ScaleToFloat(isa, in, rows * pixels_ * all, factor_, out);
     for (std::int64_t r = 0; r < rows; ++r, out += pixels_ * all) {
@@ -61,7 +62,8 @@ class Part final : public PolicyOperation {
     RequirePolicy(first_ + pixels_ * channels_ <= width_, "a part exceeds its observation");
   }
   // Reads are contiguous, as those of Images.
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     for (std::int64_t r = 0; r < rows; ++r, out += size_) {
       for (std::int64_t s = 0; s < stack_; ++s, in += width_) {
         for (std::int64_t i = 0; i < pixels_ * channels_; ++i) {
@@ -150,7 +152,8 @@ class Conv2d final : public PolicyOperation {
     convolution_.Take(layer, "", out_.channels);
   }
   // Images are computed one after another, each with all its pixels at once.
-  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     for (std::int64_t r = 0; r < rows; ++r, in += in_.elements(), out += out_.elements())
       convolution_.Run(isa, activation_, in, out);
   }
@@ -180,7 +183,8 @@ class Padding final : public PolicyOperation {
         out_(layer.out_shape(), "padding needs [height, width, channels]") {
     RequirePolicy(in_.Padded(layer.Integer("padding")) == out_, "padding has another output shape");
   }
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     for (std::int64_t r = 0; r < rows; ++r, in += in_.elements(), out += out_.elements())
       Pad<false>(in_, out_, in, out);
   }
@@ -207,7 +211,8 @@ class MaxPool final : public PolicyOperation {
                       out_.channels == in_.channels,
                   "max_pool has another output shape");
   }
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     for (std::int64_t r = 0; r < rows; ++r, in += in_.elements()) {
       for (std::int64_t y = 0; y < out_.height; ++y) {
         for (std::int64_t x = 0; x < out_.width; ++x, out += in_.channels) Window(in, {y, x}, out);
@@ -262,7 +267,8 @@ class Residual final : public PolicyOperation {
   // One image with the zeros around it.
   std::int64_t scratch() const override { return padded_.elements(); }
 
-  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     const std::int64_t n = size_.elements();
     float* const padded = out + rows * n;
     for (std::int64_t r = 0; r < rows; ++r, in += n, out += n) {

@@ -9,6 +9,7 @@
 
 #include "nn/policy_library/policy_chain.h"
 #include "nn/policy_library/policy_image_operations.h"
+#include "nn/policy_library/policy_recurrent_operations.h"
 #include "nn/policy_library/troop_policy.h"
 
 namespace troop {
@@ -28,7 +29,8 @@ class Scale final : public PolicyOperation {
     RequirePolicy(layer.out() == size_, "scale changes the shape");
   }
   // Elements are independent of each other, so one loop covers all rows.
-  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     ScaleToFloat(isa, in, rows * size_, factor_, out);
   }
 
@@ -46,7 +48,8 @@ class Clip final : public PolicyOperation {
     RequirePolicy(low_ <= high_, "clip has a lower bound above its upper one");
   }
   // NaN stays NaN.
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     for (std::int64_t i = 0; i < rows * size_; ++i) out[i] = std::clamp(in[i], low_, high_);
   }
 
@@ -69,7 +72,8 @@ class Normalize final : public PolicyOperation {
       return float(1 / std::sqrt(double(v) + kVarianceFloor));
     });
   }
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     for (std::int64_t r = 0; r < rows; ++r, in += size_, out += size_) {
       for (std::int64_t i = 0; i < size_; ++i) {
         const float x = (in[i] - mean_[std::size_t(i)]) * inverse_[std::size_t(i)];
@@ -92,7 +96,8 @@ class OneHot final : public PolicyOperation {
     RequirePolicy(layer.out() == size_ * classes_, "one_hot has another output shape");
   }
   // The range is checked before the conversion, which is undefined outside of it.
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     std::fill_n(out, rows * size_ * classes_, 0.0f);
     for (std::int64_t i = 0; i < rows * size_; ++i) {
       const float x = in[i];
@@ -110,7 +115,8 @@ class Linear final : public PolicyOperation {
  public:
   explicit Linear(const PolicyLayerReader& layer)
       : activation_(layer.Activation()), weights_(layer.Weights("", layer.out(), layer.in())) {}
-  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     Multiply(isa, {.weights = &weights_,
                    .activation = activation_,
                    .rows = rows,
@@ -136,7 +142,8 @@ class LayerNorm final : public PolicyOperation {
     weight_ = layer.Tensor("weight", n), bias_ = layer.Tensor("bias", n);
   }
   // Two passes over each row: the mean, then the squared deviations from it.
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     const auto n = std::int64_t(weight_.size());
     for (std::int64_t r = 0; r < rows * size_; r += n, in += n, out += n) {
       double sum = 0, squares = 0;
@@ -179,7 +186,8 @@ class Dueling final : public PolicyOperation {
   // The hidden units of one stream at a time, and the values.
   std::int64_t scratch() const override { return units_ + numbers_; }
 
-  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     float* const hidden = out + rows * outputs_;
     float* const value = hidden + rows * units_;
     Stream(isa, {rows, in, hidden, value}, value_hidden_, value_);
@@ -234,7 +242,8 @@ class CategoricalMean final : public PolicyOperation {
     RequirePolicy(layer.in() % actions_ == 0 && atoms_ >= 2 && low_ < high_,
                   "categorical_mean needs atoms in order");
   }
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     // Sums are f64: atoms may be far from 0 while their mean is near it.
     const double step = (double(high_) - double(low_)) / double(atoms_ - 1);
     for (std::int64_t i = 0; i < rows * actions_; ++i, in += atoms_) {
@@ -262,7 +271,8 @@ class QuantileMean final : public PolicyOperation {
       : actions_(layer.out()), quantiles_(layer.in() / actions_) {
     RequirePolicy(layer.in() % actions_ == 0, "quantile_mean has another output shape");
   }
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     for (std::int64_t i = 0; i < rows * actions_; ++i, in += quantiles_) {
       double sum = 0;
       for (std::int64_t k = 0; k < quantiles_; ++k) sum += double(in[k]);
@@ -282,7 +292,8 @@ class ActionBounds final : public PolicyOperation {
     RequirePolicy(layer.in() == layer.out() && layer.out() == std::int64_t(low_.size()),
                   "action_bounds needs one bound per element");
   }
-  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::size_t i = 0; i < low_.size(); ++i) {
         const float x = *in++;
@@ -315,6 +326,7 @@ class Parts final : public PolicyOperation {
                       "parts within parts");
         chain.Add(next, layer.context());
       }
+      RequirePolicy(chain.state() == 0, "a recurrent layer within parts");
       features += PolicyElements(chain.shape());
       width_ = std::max(width_, chain.width());
     }
@@ -322,10 +334,11 @@ class Parts final : public PolicyOperation {
   }
   std::int64_t scratch() const override { return 2 * width_; }
 
-  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out) const override {
+  void Run(PolicyIsa isa, std::int64_t rows, const float* in, float* out,
+           const PolicyStates&) const override {
     float* const first = out + rows * size_;
     for (const PolicyChain& branch : branches_) {
-      const float* const from = branch.Run(isa, rows, in, {first, first + rows * width_});
+      const float* const from = branch.Run(isa, rows, in, {first, first + rows * width_}, {});
       const std::int64_t features = PolicyElements(branch.shape());
       for (std::int64_t r = 0; r < rows; ++r)
         std::copy_n(from + r * features, features, out + r * size_);
@@ -371,6 +384,7 @@ std::unique_ptr<PolicyOperation> MakePolicyOperation(const PolicyLayerSource& so
   const std::string kind = PolicyString(source.layer, "kind");
   const PolicyLayerReader reader(source);
   if (auto operation = MakePolicyImageOperation(kind, reader)) return operation;
+  if (auto operation = MakePolicyRecurrentOperation(kind, reader)) return operation;
   const auto maker = kMakers.find(kind);
   if (maker == kMakers.end())
     throw PolicyError(TROOP_POLICY_UNSUPPORTED,

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 // kVersion: of the description that this library reads. The others bound what a file may ask for.
-constexpr std::int64_t kVersion = 1, kStackMax = 1024, kLayersMax = 1000;
+constexpr std::int64_t kVersion = 1, kStackMax = 1024, kLayersMax = 1000, kStateMax = 1 << 20;
 
 // The only element of a list: later versions allow more.
 const Json& OnlyElement(const Json& description, const char* key) {
@@ -62,6 +62,7 @@ PolicyProgram::PolicyProgram(const PolicyFile& file) {
   for (const Json& layer : *layers) AddLayer(layer, file);
   if (PolicyElements(chain_.shape()) != count_)
     throw PolicyError(TROOP_POLICY_DATA_LOSS, "the last layer has another size than the action");
+  RequirePolicy(chain_.state() <= kStateMax, "recurrent states of more than 1,048,576 elements");
 }
 
 // The element type and the shape of one frame, and how many frames the policy sees.
@@ -155,10 +156,10 @@ void PolicyProgram::HideForbidden(std::int64_t rows, const void* observations, f
 }
 
 // Observations become f32 first. The layers alternate between both buffers.
-const float* PolicyProgram::Run(std::int64_t rows, const void* observations, std::span<float> first,
-                                std::span<float> second) const {
+const float* PolicyProgram::Run(std::int64_t rows, const void* observations, const Buffers& buffers,
+                                float* states) const {
   const std::int64_t elements = rows * stack_ * frame_elements_;
-  float* const from = first.data();
+  float* const from = buffers.first.data();
   switch (dtype_) {
     case DType::kU8:
       ScaleToFloat(isa_, static_cast<const std::uint8_t*>(observations), elements, 1, from);
@@ -170,7 +171,7 @@ const float* PolicyProgram::Run(std::int64_t rows, const void* observations, std
       std::memcpy(from, observations, std::size_t(elements) * sizeof(float));
       break;
   }
-  float* const out = chain_.Run(isa_, rows, from, {second.data(), from});
+  float* const out = chain_.Run(isa_, rows, from, {buffers.second.data(), from}, {states, state()});
   if (mask_ >= 0) HideForbidden(rows, observations, out);
   return out;
 }

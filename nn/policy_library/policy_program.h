@@ -42,10 +42,17 @@ class PolicyProgram {
   std::int64_t rows_max() const { return width() <= 256 ? 64 : 16; }
   // Elements of each of the two buffers of Run.
   std::int64_t buffer_elements() const { return rows_max() * width(); }
+  // Elements of the recurrent state of a stream; 0: the policy has none.
+  std::int64_t state() const { return chain_.state(); }
+  // The two buffers of Run, [buffer_elements()] each.
+  struct Buffers {
+    std::span<float> first, second;
+  };
   // Computes rows [1, rows_max()] of outputs from observations [rows, stack, ...shape] in the
-  // dtype. Returns the outputs [rows, count], which are in one of the buffers.
-  const float* Run(std::int64_t rows, const void* observations, std::span<float> first,
-                   std::span<float> second) const;
+  // dtype. Returns the outputs [rows, count], which are in one of the buffers. states: [rows,
+  // state()], replaced by those after the step; zeros at the start of an episode.
+  const float* Run(std::int64_t rows, const void* observations, const Buffers& buffers,
+                   float* states) const;
 
  private:
   void ReadObservation(const nlohmann::json& observation);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -46,12 +47,14 @@ struct troop_policy_session {
     const PolicyProgram& program = of->program;
     if (program.stack() > 1)
       stacks.resize(std::size_t(count * program.stack() * program.frame_bytes()));
+    states.resize(std::size_t(count * program.state()));
   }
 
   const troop_policy* const policy;
   const std::int64_t streams;
   std::vector<float> first, second;   // of PolicyProgram::Run
   std::vector<unsigned char> stacks;  // [streams, stack, frame bytes]; empty without a stack
+  std::vector<float> states;          // [streams, state]; empty without a recurrent state
   std::vector<unsigned char> begins;  // [streams]: the next observation begins an episode
   char message[160] = "";
 };
@@ -104,10 +107,15 @@ int Fail(troop_policy_session* session, int code, const char* text) {
   return code;
 }
 
+// The states of a call; programs of the first version have none in their structure.
+float* StatesOf(const troop_policy_call& call) {
+  return call.size < sizeof call ? nullptr : call.states;
+}
+
 // Arguments of a call, before anything changes. frames: in each observation.
 int CheckCall(troop_policy_session* session, const troop_policy_call* call, std::int64_t frames) {
   const PolicyProgram& program = session->policy->program;
-  if (call == nullptr || call->size < sizeof *call)
+  if (call == nullptr || call->size < offsetof(troop_policy_call, states))
     return Fail(session, TROOP_POLICY_INVALID_ARGUMENT,
                 "call.size is not sizeof(troop_policy_call)");
   if (call->first < 0 || call->count < 1 || call->first > session->streams - call->count)
@@ -198,14 +206,17 @@ int TakeOutputs(const troop_policy_session& session, const troop_policy_call& ca
 
 // Computes a call in groups of rows that fit into the buffers. stacked(row, rows): the stacks of a
 // group.
+// states: of the call's rows.
 template <class Stacked>
-int RunInGroups(troop_policy_session* session, const troop_policy_call& call,
+int RunInGroups(troop_policy_session* session, const troop_policy_call& call, float* states,
                 const Stacked& stacked) {
   const PolicyProgram& program = session->policy->program;
   const std::int64_t rows_max = program.rows_max();
   for (std::int64_t row = 0; row < call.count; row += rows_max) {
     const std::int64_t rows = std::min(rows_max, call.count - row);
-    const float* const out = program.Run(rows, stacked(row, rows), session->first, session->second);
+    const float* const out =
+        program.Run(rows, stacked(row, rows), {session->first, session->second}, states);
+    states += rows * program.state();
     if (TakeOutputs(*session, call, row, rows, out) != TROOP_POLICY_OK)
       return Fail(session, TROOP_POLICY_NOT_FINITE, "the policy computed NaN or infinity");
   }
@@ -235,6 +246,9 @@ const troop_policy_observation* troop_policy_observation_at(const troop_policy* 
                                                             size_t index) {
   return index == 0 ? &policy->observation : nullptr;
 }
+size_t troop_policy_state_size(const troop_policy* policy) {
+  return size_t(policy->program.state());
+}
 size_t troop_policy_action_count(const troop_policy*) { return 1; }
 const troop_policy_action* troop_policy_action_at(const troop_policy* policy, size_t index) {
   return index == 0 ? &policy->action : nullptr;
@@ -249,7 +263,7 @@ int troop_policy_session_create(const troop_policy* policy, int64_t streams,
 
 void troop_policy_session_destroy(troop_policy_session* session) { delete session; }
 
-// The stack itself is cleared when the next observation arrives.
+// Stack and state themselves are cleared when the next observation arrives.
 int troop_policy_reset(troop_policy_session* session, int64_t stream) {
   if (stream < -1 || stream >= session->streams)
     return Fail(session, TROOP_POLICY_INVALID_ARGUMENT,
@@ -265,11 +279,20 @@ int troop_policy_reset(troop_policy_session* session, int64_t stream) {
 // The checks come first, so that an error leaves all streams as they were.
 int troop_policy_act(troop_policy_session* session, const troop_policy_call* call) {
   if (const int code = CheckCall(session, call, 1); code != TROOP_POLICY_OK) return code;
+  if (StatesOf(*call) != nullptr)
+    return Fail(session, TROOP_POLICY_INVALID_ARGUMENT,
+                "call.states is for troop_policy_act_stacked only: the streams have their own");
   const std::int64_t frame = session->policy->program.frame_bytes();
-  return RunInGroups(session, *call, [&](std::int64_t row, std::int64_t rows) {
+  const std::int64_t state = session->policy->program.state();
+  float* const states = session->states.data() + call->first * state;
+  return RunInGroups(session, *call, states, [&](std::int64_t row, std::int64_t rows) {
     const auto* const frames = static_cast<const unsigned char*>(call->observations[0]);
     const std::int64_t stream = call->first + row;
     const void* const stacked = Stack(session, stream, rows, frames + row * frame);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      if (session->begins[std::size_t(stream + i)] != 0)
+        std::fill_n(states + (row + i) * state, state, 0.0F);
+    }
     std::fill_n(session->begins.begin() + stream, rows, 0);
     return stacked;
   });
@@ -279,8 +302,17 @@ int troop_policy_act_stacked(troop_policy_session* session, const troop_policy_c
   const PolicyProgram& program = session->policy->program;
   if (const int code = CheckCall(session, call, program.stack()); code != TROOP_POLICY_OK)
     return code;
+  // Zeros in place of the states would give wrong actions without an error.
+  float* const states = StatesOf(*call);
+  if ((program.state() > 0) != (states != nullptr))
+    return Fail(session, TROOP_POLICY_INVALID_ARGUMENT,
+                states == nullptr ? "call.states is NULL, but the policy has a recurrent state"
+                                  : "call.states is set, but the policy has no recurrent state");
+  const std::int64_t count = call->count * program.state();
+  if (!std::all_of(states, states + count, [](float x) { return std::isfinite(x); }))
+    return Fail(session, TROOP_POLICY_NOT_FINITE, "a recurrent state is NaN or infinite");
   const std::int64_t stack = program.stack() * program.frame_bytes();
-  return RunInGroups(session, *call, [&](std::int64_t row, std::int64_t) -> const void* {
+  return RunInGroups(session, *call, states, [&](std::int64_t row, std::int64_t) -> const void* {
     return static_cast<const unsigned char*>(call->observations[0]) + row * stack;
   });
 }

@@ -80,6 +80,9 @@ typedef struct {
 // Version of the library's interface, to be compared with TROOP_POLICY_ABI.
 TROOP_POLICY_EXPORT int troop_policy_abi(void);
 
+// Elements of the recurrent state of a stream (h and c of each LSTM, h of each GRU), or 0.
+TROOP_POLICY_EXPORT size_t troop_policy_state_size(const troop_policy* policy);
+
 // Where a policy comes from. Set unused members to 0.
 typedef struct {
   size_t size;  // sizeof(troop_policy_source)
@@ -128,15 +131,20 @@ typedef struct {
   // NULL, or q of the first head's actions: [count, actions]; discrete only. An action that the
   // observation itself forbids has -1e30.
   float* values;
+  // For troop_policy_act_stacked of a policy with a recurrent state: [count, state size], the
+  // states before the observations, zeros at the start of an episode; replaced by those after them.
+  // NULL otherwise.
+  float* states;
 } troop_policy_call;
 
 // Computes the greedy actions: for discrete actions the lowest index of the largest q. An invalid
-// argument or an observation that is not finite changes nothing.
+// argument or an observation that is not finite changes nothing. After a result that is not finite
+// the streams must be reset.
 TROOP_POLICY_EXPORT int troop_policy_act(troop_policy_session* session,
                                          const troop_policy_call* call);
 // Does the same as troop_policy_act with whole stacks: for each tensor observations are [count,
-// frame_stack, ...shape], oldest frame first, zeros before the episode. The streams' own frames are
-// neither used nor changed.
+// frame_stack, ...shape], oldest frame first, zeros before the episode. The streams' own frames and
+// recurrent states are neither used nor changed.
 TROOP_POLICY_EXPORT int troop_policy_act_stacked(troop_policy_session* session,
                                                  const troop_policy_call* call);
 // The reason of the session's last failure; "" before the first.

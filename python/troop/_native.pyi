@@ -47,13 +47,14 @@ class EnvVector:
     def render(self, index: int, /) -> tuple[int, int, bytearray]: ...
 
 class PolicyState:
-    """The frame stacks of N environments."""
+    """The frame stacks and recurrent states of N environments."""
     environments: int
 
 class Policy:
     shape: tuple[int, ...]
     dtype: str
     frame_stack: int
+    state_size: int
     actions: int
     low: list[float]
     high: list[float]

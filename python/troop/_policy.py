@@ -49,9 +49,10 @@ class Policy:
         observation: [...shape], or [N, ...shape] of a vector environment. Actions have the same
         first axis: int64 of shape () or [N], or float32 of shape [size] or [N, size].
 
-        state: of the frame stacks; None for a policy without them, which returns what it was given.
-        Otherwise pass what the previous call returned, and at first None. The state is updated in
-        place. episode_start: True for each environment whose episode begins with this observation.
+        state: of the frame stacks, or of the recurrent layers; None for a policy with neither,
+        which returns what it was given. Otherwise pass what the previous call returned, and at
+        first None. The state is updated in place. episode_start: True for each environment whose
+        episode begins with this observation.
 
         deterministic: True gives the greedy action. False gives a random one with the probability
         exploration_rate, which each environment draws on its own, of those that an action mask in
@@ -67,8 +68,8 @@ class Policy:
 
         With a frame stack an observation has all frames, the oldest first: [stack, ...shape].
         mask: the shape of the result; actions where it is False have -inf, and so do those that an
-        action mask in the observation forbids. Raises ValueError as predict, and for continuous
-        actions.
+        action mask in the observation forbids. Raises ValueError as predict, for continuous
+        actions, and for a policy with recurrent layers.
         """
         return self._native.q_values(observation, mask)
 
@@ -76,6 +77,11 @@ class Policy:
     def frame_stack(self) -> int:
         """Number of frames that the policy sees."""
         return self._native.frame_stack
+
+    @property
+    def recurrent(self) -> bool:
+        """True if the policy has recurrent layers, so that predict needs a state."""
+        return self._native.state_size > 0
 
     @property
     def exploration_rate(self) -> float:

@@ -49,6 +49,7 @@ class LoadedPolicy {
     void* actions = nullptr;
     float* values = nullptr;
     bool stacked = false;  // observations are whole stacks
+    float* states = nullptr;
   };
   int Act(const Call& call) const {
     const std::uint8_t* const masks[] = {call.mask};
@@ -59,7 +60,8 @@ class LoadedPolicy {
                                 .observations = &call.observations,
                                 .masks = masks,
                                 .actions = actions,
-                                .values = call.values};
+                                .values = call.values,
+                                .states = call.states};
     return call.stacked ? troop_policy_act_stacked(session_, &all)
                         : troop_policy_act(session_, &all);
   }
@@ -71,40 +73,61 @@ class LoadedPolicy {
   std::string message_;
 };
 
-// The library computes from the file what the bench's module computes: streams whose stacks are
-// filled by the session, frame by frame.
+// The library computes from the file what the bench's module computes. Streams receive their frames
+// one after another; `stacked` calls of a recurrent policy receive the states as well.
 inline void ExpectEqualsModule(const PolicyCase& c, const PolicyBench& bench, const Buffer& file) {
   constexpr std::int64_t kStreams = 70;  // more than the rows of one group
   const LoadedPolicy loaded(file, kStreams);
   ASSERT_EQ(loaded.code(), TROOP_POLICY_OK) << loaded.message();
-  const Tensor stacks = bench.Observations(kStreams, 11);
+  const std::int64_t episode = test::EpisodeOf(c.setup), stack = c.setup.frame_stack;
+  const Tensor stacks = bench.Observations(kStreams * episode, 11);
   const std::vector<float> want = bench.Reference(stacks);
-  // The session receives the frames of each stack in turn; the last call sees whole stacks.
-  const std::int64_t stack = c.setup.frame_stack, actions = std::int64_t(want.size()) / kStreams;
+  const auto actions = std::int64_t(want.size()) / kStreams / episode;
   const std::size_t frame = std::size_t(c.env.observation.bytes());
-  std::vector<float> values(want.size()), continuous(want.size());
+  std::vector<float> values(std::size_t(kStreams * actions)), continuous(values.size());
   std::vector<std::int32_t> discrete(std::size_t{kStreams});
   const bool is_discrete = c.env.action.discrete();
-  for (std::int64_t s = 0; s < stack; ++s) {
+  std::vector<float> states(std::size_t(kStreams) * troop_policy_state_size(loaded.policy()));
+  EXPECT_EQ(!states.empty(), episode > 1);
+  // One call: step t of all streams, frame s of its stack.
+  const auto act = [&](std::int64_t t, std::int64_t s, float* given) {
     std::vector<std::byte> frames;
     for (std::int64_t i = 0; i < kStreams; ++i) {
-      const auto from = stacks.bytes().subspan(std::size_t(i * stack + s) * frame, frame);
+      const auto from =
+          stacks.bytes().subspan(std::size_t((i * episode + t) * stack + s) * frame, frame);
       frames.insert(frames.end(), from.begin(), from.end());
     }
     ASSERT_EQ(loaded.Act({.count = kStreams,
                           .observations = frames.data(),
                           .actions = is_discrete ? static_cast<void*>(discrete.data())
                                                  : static_cast<void*>(continuous.data()),
-                          .values = is_discrete ? values.data() : nullptr}),
+                          .values = is_discrete ? values.data() : nullptr,
+                          .stacked = given != nullptr,
+                          .states = given}),
               TROOP_POLICY_OK)
         << troop_policy_session_message(loaded.session());
+  };
+  const auto compare = [&](std::int64_t t) {
+    const std::vector<float>& got = is_discrete ? values : continuous;
+    for (std::int64_t i = 0; i < kStreams; ++i) {
+      const auto row = std::size_t((i * episode + t) * actions);
+      for (std::size_t a = 0; a < std::size_t(actions); ++a) {
+        const float x = want[row + a];
+        ASSERT_NEAR(got[std::size_t(i * actions) + a], x, 1e-5 * std::max(1.0f, std::abs(x)))
+            << i << " " << t;
+      }
+      if (!is_discrete) continue;
+      const auto q = values.begin() + i * actions;
+      EXPECT_EQ(discrete[std::size_t(i)], std::max_element(q, q + actions) - q);
+    }
+  };
+  for (std::int64_t t = 0; t < episode; ++t) {
+    for (std::int64_t s = 0; s < stack; ++s) act(t, s, nullptr);
+    compare(t);
   }
-  const std::vector<float>& got = is_discrete ? values : continuous;
-  for (std::size_t i = 0; i < want.size(); ++i)
-    ASSERT_NEAR(got[i], want[i], 1e-5 * std::max(1.0f, std::abs(want[i]))) << i;
-  for (std::int64_t i = 0; is_discrete && i < kStreams; ++i) {
-    const auto row = values.begin() + i * actions;
-    EXPECT_EQ(discrete[std::size_t(i)], std::max_element(row, row + actions) - row);
+  for (std::int64_t t = 0; t < episode && episode > 1; ++t) {
+    act(t, 0, states.data());
+    compare(t);
   }
 }
 

@@ -126,6 +126,37 @@ inline void AddPartsCases(std::vector<PolicyCase>* cases) {
   });
 }
 
+// Recurrent layers: one of each, and several with layers of other kinds around them.
+inline void AddRecurrentCases(std::vector<PolicyCase>* cases) {
+  const auto add = [&](const char* name, const EnvSpec& env, const auto& change) {
+    ModelSetup setup;
+    setup.algorithm = AlgorithmKind::kPpo;
+    change(&setup);
+    cases->push_back({name, setup, env});
+  };
+  const LayerConfig lstm{.type = LayerType::kLstm, .units = 11};
+  const LayerConfig gru{.type = LayerType::kGru, .units = 7};
+  const TensorSpec vector{DType::kF32, {5}};
+  add("lstm", DiscreteEnv(vector, 3), [&](ModelSetup* s) {
+    s->network.layers = {LinearLayer(9), lstm};
+  });
+  add("gru", DiscreteEnv(vector, 3), [&](ModelSetup* s) {
+    s->algorithm = AlgorithmKind::kR2d2;
+    s->network.dueling = false;
+    s->network.layers = {gru, LinearLayer(9)};
+  });
+  add("two_recurrent", DiscreteEnv({DType::kU8, {7, 6, 2}}, 4, 1.0f / 255), [&](ModelSetup* s) {
+    s->network.layers = {ConvLayer(6, 3, 2), gru, LinearLayer(8, Activation::kTanh), lstm};
+  });
+  EnvSpec continuous = DiscreteEnv(vector, 0);
+  continuous.action = {.kind = ActionSpec::Kind::kContinuous, .low = {-2, 0}, .high = {2, 0.5f}};
+  add("lstm_continuous", continuous, [&](ModelSetup* s) {
+    s->network.normalize_observations = true;
+    s->network.layers = {LinearLayer(9), lstm};
+    s->network.critic_layers = {LinearLayer(8)};
+  });
+}
+
 // Every input layer, layer, head and value form.
 inline std::vector<PolicyCase> PolicyCases() {
   const TensorSpec vector{DType::kF32, {5}};
@@ -256,6 +287,7 @@ inline std::vector<PolicyCase> PolicyCases() {
     s->network.dueling = false;
   });
   AddPartsCases(&cases);
+  AddRecurrentCases(&cases);
   return cases;
 }
 inline PolicyCase PolicyCaseNamed(std::string_view name) {
@@ -297,8 +329,9 @@ class PolicyBench {
   }
 
   // The q-values or actions [rows, actions] by the module, after the clipping that the environments
-  // do in training. Where there are loops in f64 for the network, their values, after the module's
-  // are compared with them.
+  // do in training. An episode has EpisodeOf rows, of which the number must be a multiple. Where
+  // there are loops in f64 for the network, their values, after the module's are compared with
+  // them.
   std::vector<float> Reference(const Tensor& given) const {
     const Tensor observations = setup_.observation_clip > 0 ? Clipped(given) : given;
     const TensorSpec in = observations.spec();
@@ -307,16 +340,24 @@ class PolicyBench {
     const auto packed = network_->MakePacked(Precision::kF32);
     network_->Pack(value_, packed.get());
     MutableBuffer workspace = MutableBuffer::Zeros(plan->workspace_bytes);
-    const StepContext context{
-        .value = value_, .packed = packed.get(), .workspace = workspace.bytes()};
+    const std::int64_t episode = test::EpisodeOf(setup_);
+    const std::vector<std::int32_t> lengths(std::size_t(observations.dim(0) / episode),
+                                            std::int32_t(episode));
+    const std::int64_t width = StateColumns(setup_.network.layers);
+    const std::vector<float> zeros(lengths.size() * std::size_t(width));
+    const Sequences sequences{.length = lengths, .state = zeros, .width = width};
+    const StepContext context{.value = value_,
+                              .packed = packed.get(),
+                              .workspace = workspace.bytes(),
+                              .sequences = &sequences};
     std::vector<Tensor> out;
     for (const TensorSpec& spec : plan->out) out.emplace_back(spec.dtype, spec.shape);
     const ConstTensor x(observations);
     network_->Forward(context, {&x, 1}, out, {});
     const std::vector<float> computed = Chosen(out[0].as<float>(), observations.dim(0));
     if (!test::HasPolicyLoops(setup_, env_)) return computed;
-    const std::vector<double> want =
-        test::PolicyLoops(setup_, env_, *network_, value_).Outputs(given);
+    test::PolicyLoops loops(setup_, env_, *network_, value_);
+    const std::vector<double> want = loops.Outputs(given);
     EXPECT_EQ(want.size(), computed.size());
     for (std::size_t i = 0; i < std::min(want.size(), computed.size()); ++i)
       EXPECT_NEAR(computed[i], want[i], 1e-5 * std::max(1.0, std::abs(want[i]))) << i;

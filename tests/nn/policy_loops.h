@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,8 +25,14 @@ inline bool HasPolicyLoops(const ModelSetup& setup, const EnvSpec& env) {
          !setup.network.layers.empty() && (env.action.discrete() || !actor_critic) &&
          setup.algorithm != AlgorithmKind::kSac &&
          std::ranges::none_of(setup.network.layers, [](const LayerConfig& layer) {
-           return layer.type == LayerType::kOwn || IsRecurrent(layer.type);
+           return layer.type == LayerType::kOwn;
          });
+}
+
+// Steps of an episode in the observations of a test: an exported policy with a recurrent state
+// begins an episode in every third row.
+inline std::int64_t EpisodeOf(const ModelSetup& setup) {
+  return StateColumns(setup.network.layers) > 0 ? 3 : 1;
 }
 
 // An image [height, width, channels], or a vector as one pixel.
@@ -142,6 +149,42 @@ inline Picture Layer(const Picture& in, const LayerConfig& layer, const Values& 
   return out;
 }
 
+inline double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+// h and c of a recurrent layer, empty at the start of an episode.
+struct Memory {
+  Row h, c;
+};
+// One step of PyTorch's nn.LSTM (4 gates) or nn.GRU (3 gates).
+inline Row Remember(const Row& x, std::int64_t units, const Values& values, const std::string& name,
+                    Memory* memory) {
+  const auto n = std::size_t(units);
+  memory->h.resize(n);
+  memory->c.resize(n);
+  const Row before = memory->h;
+  const std::size_t gates = values.size(name + ".bias_ih") / n;
+  const auto sum = [&](const char* side, std::size_t row, const Row& of) {
+    double total = values[name + ".bias_" + side][row];
+    for (std::size_t k = 0; k < of.size(); ++k)
+      total += values[name + ".weight_" + side][row * of.size() + k] * of[k];
+    return total;
+  };
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto gate = [&](std::size_t g) {
+      return sum("ih", g * n + i, x) + sum("hh", g * n + i, before);
+    };
+    if (gates == 4) {
+      memory->c[i] = Sigmoid(gate(1)) * memory->c[i] + Sigmoid(gate(0)) * std::tanh(gate(2));
+      memory->h[i] = Sigmoid(gate(3)) * std::tanh(memory->c[i]);
+      continue;
+    }
+    const double reset = Sigmoid(gate(0)), keep = Sigmoid(gate(1));
+    const double fresh = std::tanh(sum("ih", 2 * n + i, x) + reset * sum("hh", 2 * n + i, before));
+    memory->h[i] = (1 - keep) * fresh + keep * before[i];
+  }
+  return memory->h;
+}
+
 // One network with its parameters.
 class PolicyLoops {
  public:
@@ -153,11 +196,12 @@ class PolicyLoops {
         values_(network, all_),
         prefix_(network.params()[0].name.starts_with("policy.") ? "policy." : "") {}
 
-  // The outputs of each row of observations [rows, ...NetworkInput].
-  std::vector<double> Outputs(const Tensor& observations) const {
+  // The outputs of each row of observations [rows, ...NetworkInput], in episodes of EpisodeOf rows.
+  std::vector<double> Outputs(const Tensor& observations) {
     std::vector<double> out;
     const std::int64_t frame = env_.observation.shape.elements(), size = frame * setup_.frame_stack;
     for (std::int64_t b = 0; b < observations.dim(0); ++b) {
+      if (b % EpisodeOf(setup_) == 0) memory_.clear();
       Row whole;
       for (std::int64_t i = 0; i < size; ++i) {
         const auto at = std::size_t(b * size + i);
@@ -231,7 +275,7 @@ class PolicyLoops {
     return out;
   }
 
-  Row Hidden(const Row& x) const {
+  Row Hidden(const Row& x) {
     const std::vector<LayerConfig>& layers = setup_.network.layers;
     const std::vector<Seen> parts = Parts();
     std::size_t next = 0;
@@ -254,8 +298,16 @@ class PolicyLoops {
       }
       joined.channels = std::int64_t(joined.x.size());
     }
-    for (; next < layers.size(); ++next)
-      joined = Layer(joined, layers[next], values_, prefix_ + "layers." + std::to_string(next));
+    for (; next < layers.size(); ++next) {
+      const std::string name = prefix_ + "layers." + std::to_string(next);
+      const LayerConfig& layer = layers[next];
+      if (IsRecurrent(layer.type)) {
+        joined = {.channels = layer.units,
+                  .x = Remember(joined.x, layer.units, values_, name, &memory_[next])};
+      } else {
+        joined = Layer(joined, layer, values_, name);
+      }
+    }
     return joined.x;
   }
 
@@ -291,6 +343,7 @@ class PolicyLoops {
   const std::vector<double> all_;
   const Values values_;
   const std::string prefix_;
+  std::map<std::size_t, Memory> memory_;  // of the layers, in the present episode
 };
 
 }  // namespace troop::test

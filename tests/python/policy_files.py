@@ -74,3 +74,31 @@ def linear_policy(path, shape, outputs, *, dtype="f32", stack=1, factor=1.0, bou
         return low + (high - low) * (1 + np.tanh(x)) / 2
 
     return compute
+
+
+def lstm_policy(path, inputs, units, outputs, seed=1):
+    """A file of one LSTM in PyTorch's order of gates (i, f, g, o), and one step of it in NumPy:
+    from [N, inputs] and (h, c), [N, units] each, to q [N, outputs] and the next (h, c)."""
+    random = np.random.default_rng(seed)
+    shapes = {"layers.0.weight_ih": (4 * units, inputs), "layers.0.weight_hh": (4 * units, units),
+              "layers.0.bias_ih": 4 * units, "layers.0.bias_hh": 4 * units,
+              "head.weight": (outputs, units), "head.bias": outputs}
+    w = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    layers = [{"kind": "scale", "in": [inputs], "out": [inputs]},
+              {"kind": "lstm", "tensors": "layers.0", "in": [inputs], "out": [units]},
+              {"kind": "linear", "tensors": "head", "in": [units], "out": [outputs]}]
+    write_policy(path, {"version": 1, "observations": [
+        {"name": "observation", "dtype": "f32", "shape": [inputs], "stack": 1}],
+        "actions": [{"name": "action", "kind": "discrete", "count": outputs}],
+        "layers": layers}, w)
+
+    def step(x, h, c):
+        sums = x @ w["layers.0.weight_ih"].T + w["layers.0.bias_ih"] + \
+            h @ w["layers.0.weight_hh"].T + w["layers.0.bias_hh"]
+        i, f, g, o = np.split(sums, 4, axis=1)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        return h @ w["head.weight"].T + w["head.bias"], h, c
+
+    return step

@@ -11,7 +11,7 @@ import warnings
 import gymnasium
 import numpy as np
 import troop
-from policy_files import linear_policy, write_policy
+from policy_files import linear_policy, lstm_policy, write_policy
 
 NEEDS = ("gymnasium",)
 
@@ -162,6 +162,28 @@ class PolicyTest(unittest.TestCase):
         stacks = np.concatenate([stacks[:, 1:], frames[0][:, None]], axis=1)
         actions, _ = policy.predict(frames[0], state, deterministic=True)
         np.testing.assert_array_equal(actions, compute(stacks).argmax(axis=1))
+
+    def test_recurrent_state_is_the_state(self):
+        step = lstm_policy(self.path, 4, 6, 3)
+        policy = troop.load_policy(self.path)
+        self.assertTrue(policy.recurrent)
+        self.assertFalse(self.discrete()[0].recurrent)
+        environments, steps = 5, 40
+        begins = self.random.random((steps, environments)) < 0.2
+        begins[0] = True
+        observations = self.observations(steps, environments, 4)
+        state, h, c = None, *np.zeros((2, environments, 6))
+        chosen = set()
+        for t in range(steps):
+            h[begins[t]], c[begins[t]] = 0, 0
+            q, h, c = step(observations[t].astype(np.float64), h, c)
+            actions, state = policy.predict(observations[t], state, begins[t], deterministic=True)
+            np.testing.assert_array_equal(actions, q.argmax(axis=1))
+            chosen.update(actions)
+        self.assertGreater(len(chosen), 1)
+        self.refused("recurrent state: pass the state", lambda: policy.predict(observations[0]))
+        self.refused("q_values: the policy has a recurrent state",
+                     lambda: policy.q_values(observations[0]))
 
     def test_forgotten_state_of_a_frame_stack_is_refused(self):
         policy, _ = self.discrete(stack=3)

@@ -39,7 +39,7 @@ std::string ShapeText(const std::vector<py::ssize_t>& shape, const char* first =
   return "[" + text + "]";
 }
 
-// The frame stacks of N environments, which Python passes from call to call.
+// The frame stacks and recurrent states of N environments, which Python passes from call to call.
 struct PyPolicyState {
   PolicySession session;
 };
@@ -70,6 +70,7 @@ class PyPolicy {
   py::tuple shape() const { return py::tuple(py::cast(shape_)); }
   const char* dtype() const { return NameOf(observation_->dtype); }
   std::int64_t stack() const { return observation_->frame_stack; }
+  std::int64_t state_size() const { return std::int64_t(troop_policy_state_size(policy_.get())); }
   bool discrete() const { return action_->kind == TROOP_POLICY_DISCRETE; }
   std::int64_t actions() const { return discrete() ? action_->count : 0; }
   // The bounds of continuous actions; discrete ones have none.
@@ -98,8 +99,9 @@ class PyPolicy {
     const bool explores = discrete() && !deterministic;
     if (explores && exploration_rate_ == 0 && !warned_) Warn();
     py::object next = state;
-    PolicySession& session =
-        stack() == 1 ? OwnSession(rows.count) : StackedSession(rows.count, episode_start, &next);
+    PolicySession& session = stack() == 1 && state_size() == 0
+                                 ? OwnSession(rows.count)
+                                 : KeptSession(rows.count, episode_start, &next);
     if (!discrete()) {
       py::array_t<float> result(ActionShape(rows));
       session.Act(
@@ -125,6 +127,11 @@ class PyPolicy {
   // actions have -inf.
   py::array_t<float> Values(const py::object& observation, const py::object& mask) {
     if (!discrete()) throw py::value_error("q_values: the policy has continuous actions, no q");
+    if (state_size() > 0) {
+      throw py::value_error(
+          "q_values: the policy has a recurrent state, which one observation does not determine; "
+          "use predict");
+    }
     const Rows rows = RowsOf(observation, stack() == 1 ? shape_ : stacked_);
     std::vector<py::ssize_t> dims{py::ssize_t(action_->count)};
     if (rows.vectorized) dims.insert(dims.begin(), py::ssize_t(rows.count));
@@ -219,23 +226,25 @@ class PyPolicy {
     return dims;
   }
 
-  // Without frame stacks a session keeps nothing between calls: one serves all of them, and grows.
+  // Without stacks and states a session keeps nothing between calls: one serves all of them, and
+  // grows.
   PolicySession& OwnSession(std::int64_t rows) {
     if (!own_ || own_->streams() < rows) own_ = std::make_unique<PolicySession>(policy_, rows);
     return *own_;
   }
 
-  // The session in the caller's state. An omitted state would silently stack zeros, so it is
+  // The session in the caller's state. An omitted state would silently stand for zeros, so it is
   // accepted only where episodes begin.
-  PolicySession& StackedSession(std::int64_t rows, const py::object& episode_start,
-                                py::object* state) const {
+  PolicySession& KeptSession(std::int64_t rows, const py::object& episode_start,
+                             py::object* state) const {
     const std::optional<std::vector<bool>> begins = Begins(rows, episode_start);
     if (state->is_none()) {
       if (!begins || std::find(begins->begin(), begins->end(), false) != begins->end()) {
         throw py::value_error(
-            "the policy sees the last " + std::to_string(stack()) +
-            " frames: pass the state that the previous call returned; at the start of all "
-            "episodes pass state=None with episode_start=True for each observation");
+            (state_size() > 0 ? std::string("the policy has a recurrent state")
+                              : "the policy sees the last " + std::to_string(stack()) + " frames") +
+            ": pass the state that the previous call returned; at the start of all episodes pass "
+            "state=None with episode_start=True for each observation");
       }
       *state = py::cast(std::shared_ptr<PyPolicyState>(new PyPolicyState{{policy_, rows}}));
     } else if (!py::isinstance<PyPolicyState>(*state)) {
@@ -325,6 +334,7 @@ void BindPolicy(py::module_& module) {
       .def_property_readonly("shape", &PyPolicy::shape)
       .def_property_readonly("dtype", &PyPolicy::dtype)
       .def_property_readonly("frame_stack", &PyPolicy::stack)
+      .def_property_readonly("state_size", &PyPolicy::state_size)
       .def_property_readonly("actions", &PyPolicy::actions)
       .def_property_readonly("low", &PyPolicy::low)
       .def_property_readonly("high", &PyPolicy::high)

@@ -23,7 +23,8 @@ class Served {
         signature_(bench_.Description()),
         sessions_({.sessions_max = 2,
                    .frame_bytes = signature_.frame_bytes(),
-                   .stack_bytes = signature_.stack_bytes()}) {
+                   .stack_bytes = signature_.stack_bytes(),
+                   .state_size = std::size_t(signature_.state)}) {
     auto model = ServedPolicy::Make({.policy = {bench_.Description(), bench_.Parameters()},
                                      .checkpoint = "runs/a/checkpoints/7",
                                      .environment = "test",
@@ -108,8 +109,54 @@ TEST_P(ServedPolicyTest, EqualsModules) {
   EXPECT_EQ(row, 23u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, ServedPolicyTest, testing::ValuesIn(PolicyCases()),
+// A recurrent policy has tests of its sessions, which it needs.
+std::vector<PolicyCase> CasesWithState(bool state) {
+  std::vector<PolicyCase> cases = PolicyCases();
+  std::erase_if(cases,
+                [&](const PolicyCase& c) { return (test::EpisodeOf(c.setup) > 1) != state; });
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Policies, ServedPolicyTest, testing::ValuesIn(CasesWithState(false)),
                          [](const auto& info) { return info.param.name; });
+
+// Two sessions whose steps share batches, also several steps of one session.
+class ServedRecurrentPolicyTest : public testing::TestWithParam<PolicyCase> {};
+INSTANTIATE_TEST_SUITE_P(Policies, ServedRecurrentPolicyTest,
+                         testing::ValuesIn(CasesWithState(true)),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(ServedRecurrentPolicyTest, SessionsKeepStates) {
+  Served served(GetParam());
+  const Tensor x = served.bench_.Observations(6, 4);
+  const std::vector<float> want = served.bench_.Reference(x);
+  const bool discrete = served.signature_.discrete;
+  const auto columns = std::size_t(served.signature_.actions);
+  const auto request = [&](std::int64_t row) {
+    std::map<std::string, std::string> query{{"session", row < 3 ? "a" : "b"}};
+    if (row % 3 == 0) query["reset"] = "1";
+    if (discrete) query["q_values"] = "1";
+    return served.Binary(BytesOf(x, row, 1), query);
+  };
+  const auto expect = [&](const HttpResponse& response, std::size_t row) {
+    ASSERT_EQ(response.status, 200) << response.body;
+    const auto values = Values<float>(response.body.substr(discrete ? 4 : 0));
+    ASSERT_EQ(values.size(), columns);
+    for (std::size_t a = 0; a < columns; ++a)
+      EXPECT_NEAR(values[a], want[row * columns + a], 1e-5) << row;
+  };
+  // Rows 0 to 2 are the episode of a, 3 to 5 that of b.
+  const std::vector<std::vector<std::int64_t>> batches{{0, 3, 1}, {2, 4, 5}, {0, 1, 2, 3}};
+  for (const std::vector<std::int64_t>& rows : batches) {
+    std::vector<ServingRequest> requests;
+    for (const std::int64_t row : rows) requests.push_back(request(row));
+    const auto responses = served.Answer(requests);
+    ASSERT_EQ(responses.size(), rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) expect(responses[i], std::size_t(rows[i]));
+  }
+  const auto refused = served.model_->Parse(
+      {.headers = {{"content-type", "application/octet-stream"}}, .body = BytesOf(x, 0, 1)});
+  EXPECT_THAT(refused.status().message(), HasSubstr("recurrent state"));
+}
 
 PolicyCase Stacked() {
   PolicyCase c{"", {}, DiscreteEnv({DType::kF32, {2}}, 3)};

@@ -23,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr std::int64_t kRows = 3;  // episodes of one stack each
+constexpr std::int64_t kRows = 6;  // episodes of one stack each, or steps of a recurrent policy
 
 // The program around a policy: it shows the frames of each row in turn, and prints the bits of the
 // last outputs. INPUT is an array of all frames; the action of discrete policies must be the first
@@ -40,7 +40,7 @@ int main(void) {
   int row, s, i;
   for (row = 0; row < ROWS; ++row) {
     policy_action action;
-    policy_reset(&state);
+    if (row % EPISODE == 0) policy_reset(&state);
     for (s = 0; s < STACK; ++s) {
       policy_observation observation;
       observation.observation = (const TYPE*)INPUT + (row * STACK + s) * FRAME;
@@ -147,8 +147,10 @@ class CPolicyFiles {
     const bool discrete = env.action.discrete();
     std::string out = fmt::format(
         "#define policy_DECLARATIONS\n#include \"policy.c\"\n#define ROWS {}\n#define STACK {}\n"
-        "#define FRAME {}\n#define DISCRETE {}\n#define ACTIONS {}\n#define ACT {}\n",
-        kRows, case_.setup.frame_stack, env.observation.shape.elements(), discrete ? 1 : 0,
+        "#define FRAME {}\n#define EPISODE {}\n#define DISCRETE {}\n#define ACTIONS {}\n#define "
+        "ACT {}\n",
+        kRows, case_.setup.frame_stack, env.observation.shape.elements(),
+        test::EpisodeOf(case_.setup), discrete ? 1 : 0,
         discrete ? env.action.count : std::int64_t(env.action.low.size()),
         discrete ? "policy_act(&state, &observation, NULL, &action)"
                  : "policy_act(&state, &observation, &action)");

@@ -73,15 +73,18 @@ TEST(PolicyDescriptionTest, BranchesBeginWithPartsAndAddUp) {
   EXPECT_EQ(policy->layers.back().kind, PolicyLayerKind::kActionMask);
 }
 
-TEST(PolicyDescriptionTest, RecurrentPolicyIsRefused) {
+TEST(PolicyDescriptionTest, RecurrentLayersHaveState) {
   ModelSetup setup;
   setup.algorithm = AlgorithmKind::kPpo;
-  setup.network.layers = {LinearLayer(4), {.type = LayerType::kGru, .units = 4}};
+  setup.network.layers = {LinearLayer(4),
+                          {.type = LayerType::kGru, .units = 4},
+                          {.type = LayerType::kLstm, .units = 3}};
   const auto policy = DescribePolicy(setup, DiscreteEnv({DType::kF32, {4}}, 2));
-  EXPECT_EQ(policy.status().code(), Code::kFailedPrecondition);
+  ASSERT_TRUE(policy.ok()) << policy.status().ToString();
+  EXPECT_EQ(policy->state_size(), 4 + 2 * 3);
   EXPECT_THAT(
-      policy.status().message(),
-      testing::HasSubstr("network.layers[1]: a policy with a recurrent layer can't be exported"));
+      EncodePolicy(*policy),
+      testing::HasSubstr(R"({"kind": "lstm", "tensors": "layers.2", "in": [4], "out": [3]})"));
 }
 
 TEST(PolicyDescriptionTest, InvalidNetworkIsNamed) {

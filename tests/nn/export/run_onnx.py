@@ -20,6 +20,7 @@ except ImportError as missing:
 
 DTYPES = {"tensor(float)": numpy.float32, "tensor(uint8)": numpy.uint8,
           "tensor(int32)": numpy.int32}
+EPISODE = 3  # EpisodeOf in tests/nn/policy_loops.h
 
 
 def described(session, key):
@@ -36,13 +37,27 @@ def run(session, inputs):
 
 def policy_values(session, path, rows):
     described(session, "troop_policy")
-    (observation,) = session.get_inputs()
+    observation, *state = session.get_inputs()
     batch = numpy.fromfile(path, DTYPES[observation.type]).reshape(rows, *observation.shape[1:])
+    if state:
+        return recurrent_values(session, batch, state[0].shape[1])
     outputs = run(session, {"observation": batch})
     values = outputs.get("q", outputs["action"])
     if "q" in outputs:
         assert (outputs["action"] == values.argmax(axis=1)).all(), outputs
     return values
+
+
+def recurrent_values(session, batch, size):
+    """Each EPISODE rows are the steps of an episode; all episodes advance together."""
+    steps = batch.reshape(-1, EPISODE, *batch.shape[1:])
+    state = numpy.zeros((len(steps), size), numpy.float32)
+    values = []
+    for t in range(EPISODE):
+        outputs = run(session, {"observation": steps[:, t], "state": state})
+        state = outputs["next_state"]
+        values.append(outputs.get("q", outputs["action"]))
+    return numpy.stack(values, 1).reshape(len(batch), -1)
 
 
 def text_logits(session, path, rows):

@@ -212,6 +212,66 @@ TEST(PolicySessionTest, InvalidArgumentsChangeNothing) {
   for (int a = 0; a < 3; ++a) EXPECT_NEAR(after[a], want[std::size_t(a)], 1e-5);
 }
 
+// Streams of a recurrent policy are independent and begin with zeros; a call that is refused leaves
+// them as they were.
+TEST(PolicySessionTest, RecurrentStatesAreThoseOfTheStreams) {
+  const PolicyCase c = PolicyCaseNamed("lstm");
+  const PolicyBench bench(c.setup, c.env);
+  const LoadedPolicy loaded(bench.File(), 2);
+  ASSERT_EQ(troop_policy_state_size(loaded.policy()), 22u);
+  const Tensor x = bench.Observations(3, 9);
+  const std::vector<float> want = bench.Reference(x);
+  const auto step = [&](std::int64_t stream, std::int64_t t) {
+    std::int32_t action;
+    float q[3];
+    EXPECT_EQ(loaded.Act({.first = stream,
+                          .observations = x.as<float>().data() + t * 5,
+                          .actions = &action,
+                          .values = q}),
+              TROOP_POLICY_OK);
+    for (std::size_t a = 0; a < 3; ++a)
+      EXPECT_NEAR(q[a], want[std::size_t(t) * 3 + a], 1e-5) << stream << " " << t;
+  };
+  const auto refused = [&](const LoadedPolicy::Call& call, int code, const char* why) {
+    EXPECT_EQ(loaded.Act(call), code);
+    EXPECT_THAT(troop_policy_session_message(loaded.session()), HasSubstr(why));
+  };
+  std::int32_t action;
+  std::vector<float> states(22), bad(22);
+  bad[21] = std::numeric_limits<float>::infinity();
+  const float* const first = x.as<float>().data();
+  step(0, 0);
+  step(1, 0);
+  step(0, 1);
+  const int invalid = TROOP_POLICY_INVALID_ARGUMENT;
+  refused({.observations = first, .actions = &action, .stacked = true}, invalid, "is NULL");
+  refused({.observations = first, .actions = &action, .states = states.data()}, invalid, "own");
+  refused({.observations = first, .actions = &action, .stacked = true, .states = bad.data()},
+          TROOP_POLICY_NOT_FINITE, "state");
+  step(0, 2);
+  ASSERT_EQ(troop_policy_reset(loaded.session(), 0), TROOP_POLICY_OK);
+  step(0, 0);
+  step(1, 1);
+  // A program of the first version has a smaller structure, and other policies have no states.
+  const void* const observations[] = {first + 10};
+  void* const actions[] = {&action};
+  troop_policy_call old{.size = offsetof(troop_policy_call, states),
+                        .first = 1,
+                        .count = 1,
+                        .observations = observations,
+                        .actions = actions};
+  EXPECT_EQ(troop_policy_act(loaded.session(), &old), TROOP_POLICY_OK);
+  old.size -= 1;
+  EXPECT_EQ(troop_policy_act(loaded.session(), &old), invalid);
+  const PolicyCase plain = PolicyCaseNamed("default");
+  const LoadedPolicy other(PolicyBench(plain.setup, plain.env).File());
+  EXPECT_EQ(troop_policy_state_size(other.policy()), 0u);
+  EXPECT_EQ(
+      other.Act(
+          {.observations = first, .actions = &action, .stacked = true, .states = states.data()}),
+      invalid);
+}
+
 TEST(PolicyLoadTest, DescribesObservationAndAction) {
   const PolicyCase c = PolicyCaseNamed("continuous_layer_norm");
   const LoadedPolicy loaded(PolicyBench(c.setup, c.env).File());
@@ -276,7 +336,7 @@ TEST(PolicyLoadTest, RejectsOtherInterfaceMissingFileAndOtherFiles) {
 // Every truncation, and many changed bytes: a result, no crash, and no value that is not finite.
 class DamagedPolicyTest : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Policies, DamagedPolicyTest,
-                         testing::Values("stacked_pictures", "parts_stack"));
+                         testing::Values("stacked_pictures", "parts_stack", "lstm"));
 
 TEST_P(DamagedPolicyTest, DamagedFilesAreRejectedOrHarmless) {
   const PolicyCase c = PolicyCaseNamed(GetParam());
