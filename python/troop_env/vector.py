@@ -10,6 +10,9 @@ options={"reset_mask": ...}, or by EnvPool's reset(env_id). Reset-only steps, as
 and EnvPool, therefore never happen. In SAME_STEP mode, where the last observation is in
 info["final_obs"], the episode that began automatically is discarded. EnvPool takes a single seed,
 the first one of row 0: with it, equal seeds give equal bytes only from the start of a run.
+
+Action masks come from info["action_mask"], [rows, actions]; in SAME_STEP mode those of ended rows
+from info["final_info"].
 """
 
 import importlib
@@ -17,8 +20,8 @@ import sys
 
 import numpy
 
-from .adapters import SEED_MASK, import_gymnasium, load, with_limit
-from .convert import Actions, Observations, Refused
+from .adapters import SEED_MASK, import_gymnasium, load, note_mask, with_limit
+from .convert import ActionMask, Actions, Observations, Refused
 
 SOURCES = ("gymnasium_vector", "python_vector", "ale_vector", "envpool")
 FAULT, TERMINATED, TRUNCATED = 4, 1, 2
@@ -87,18 +90,32 @@ class GymVector:
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
         self._last = None
+        self.info = {}  # of the last step or reset
+        self._over = None  # [rows]: the last step ended the episode; None: it was a reset
 
     def step(self, actions):
         """Returns observations (the last ones of ended episodes), rewards, terminated, truncated.
         """
         observations, rewards, terminated, truncated, info = self._env.step(actions)
-        over = terminated | truncated
+        self._over = over = terminated | truncated
+        self.info = info
         if self._same_step and over.any():
             observations = list(observations)
             for row in numpy.flatnonzero(over):
                 observations[row] = info["final_obs"][row]
         self._last = observations
         return observations, rewards, terminated, truncated
+
+    def info_of(self, row):
+        """The action mask in the last info of a row, if there is one, as info of a single
+        environment has it."""
+        info = self.info
+        if self._same_step and self._over is not None and self._over[row]:
+            info = info.get("final_info", {})  # the rest is of the episode that began already
+        given = info.get(f"_{ActionMask.NAME}")
+        if ActionMask.NAME not in info or (given is not None and not given[row]):
+            return {}
+        return {ActionMask.NAME: info[ActionMask.NAME][row]}
 
     def reset(self, rows, seeds):
         """Resets these rows and returns their first observations, in order of `rows`."""
@@ -111,14 +128,14 @@ class GymVector:
             by_row = dict(zip(rows, seeds))
             seed = [by_row.get(row) for row in range(n)]
         if self._begun:
-            observations, _ = self._env.reset(seed=seed, options={"reset_mask": mask})
+            observations, self.info = self._env.reset(seed=seed, options={"reset_mask": mask})
             self._check_others(observations, mask)
         elif len(rows) == n:
-            observations, _ = self._env.reset(seed=seed)
+            observations, self.info = self._env.reset(seed=seed)
             self._begun = True
         else:
             raise RuntimeError("the first reset must be of all rows")
-        self._last = observations
+        self._last, self._over = observations, None
         return [observations[row] for row in rows]
 
     def _check_others(self, observations, mask):
@@ -143,6 +160,7 @@ class EnvPoolVector:
         self._envpool = need("envpool", "envpool")
         self._name, self._rows, self._options = name, rows, options
         self._env = None
+        self.info = {}
         spec = self._envpool.make_spec(name, **options)
         self.observation_space, self.action_space = spec.observation_space, spec.action_space
 
@@ -162,6 +180,10 @@ class EnvPoolVector:
         place = {int(row): i for i, row in enumerate(info["env_id"])}
         return [observations[place[row]] for row in rows]
 
+    def info_of(self, _row):
+        """Same as GymVector.info_of: nothing."""
+        return {}
+
     def close(self):
         """Releases the pool's resources."""
         if self._env is not None:
@@ -174,10 +196,9 @@ class VectorRows:
     def __init__(self, request):
         if request["id"].startswith(("gymnasium_vector:", "envpool:")):
             request = with_limit(request)
-        if request.get("action_mask", False):
-            raise Refused(
-                "vectors support no env.action_mask; use single environments (gymnasium:, python:)"
-            )
+        masked = request.get("action_mask", False)
+        if masked and not request["id"].startswith(("gymnasium_vector:", "python_vector:")):
+            raise Refused(f'{request["id"]} has no action mask; remove env.action_mask')
         self._request = request
         self._env = self._make()
         if type(self._env.observation_space).__name__ not in ("Box", "Discrete"):
@@ -185,7 +206,8 @@ class VectorRows:
                 f"its observation space is {self._env.observation_space!r}; vectors support "
                 "Box and Discrete only, single environments also the others"
             )
-        self._observations = Observations(self._env.observation_space)
+        self._observations = Observations(
+            self._env.observation_space, self._env.action_space if masked else None)
         actions = Actions(self._env.action_space, request.get("action_bound", 0))
         self._decode = actions.decode
         self.spec = {
@@ -228,12 +250,15 @@ class VectorRows:
         try:
             actions = self._actions()
             observations, rewards, terminated, truncated = self._call(self._env.step, actions)
-            for row, out in enumerate(self._memory.observation):
-                self._observations.write(observations[row], out)
-            self._reward[:] = rewards
             if self._limit:
                 self._steps += 1
                 truncated = truncated | (~terminated & (self._steps >= self._limit))
+            masked = self._observations.masked
+            for row, out in enumerate(self._memory.observation):
+                info = self._env.info_of(row) if masked else None
+                self._observations.write(
+                    observations[row], out, info, terminated[row] or truncated[row])
+            self._reward[:] = rewards
             self._flags[:] = terminated * TERMINATED + truncated * TRUNCATED
         except Exception as error:
             for row in range(self._request["rows"]):
@@ -247,8 +272,11 @@ class VectorRows:
         if self._env is None:
             self._env = self._make()
         seeds = [self._memory.seed[row] & SEED_MASK for row in rows]
-        for row, observation in zip(rows, self._call(self._env.reset, rows, seeds)):
-            self._observations.write(observation, self._memory.observation[row])
+        observations = self._call(self._env.reset, rows, seeds)
+        note_mask(self._env.info, self._observations)
+        for row, observation in zip(rows, observations):
+            self._observations.write(
+                observation, self._memory.observation[row], self._env.info_of(row))
             self._memory.flags[row] = 0
             self._steps[row] = 0
 
