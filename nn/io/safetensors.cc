@@ -37,6 +37,9 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{{DType::kF32
                                                                     {DType::kU64, "U64"},
                                                                     {DType::kU32, "U32"}}};
 
+// Half precision (IEEE 754 binary16) has no DType: it is converted.
+constexpr std::string_view kHalf = "F16";
+
 // The format's name of a type.
 std::string_view NameOf(DType dtype) {
   for (const auto& [type, name] : kNames) {
@@ -123,7 +126,8 @@ Result<SafetensorsHeader> ReadHeader(std::string_view text) {
 
 // Checks type, rank, size and the length of the data, with overflow checks.
 Result<TensorSpec> ReadSpec(const SafetensorsEntry& entry) {
-  const auto known = std::ranges::find(kNames, entry.dtype, [](const auto& n) { return n.second; });
+  const auto known = std::ranges::find(kNames, entry.dtype == kHalf ? "F32" : entry.dtype,
+                                       [](const auto& n) { return n.second; });
   if (known == kNames.end())
     return DataLoss("tensor \"{}\" has dtype \"{}\", which is not supported", entry.name,
                     entry.dtype);
@@ -131,7 +135,7 @@ Result<TensorSpec> ReadSpec(const SafetensorsEntry& entry) {
     return DataLoss("tensor \"{}\" has {} dimensions, more than {}", entry.name, entry.shape.size(),
                     Shape::kMaxRank);
   // The product of the dimensions may overflow: the header is untrusted.
-  std::uint64_t bytes = DTypeSize(known->first);
+  std::uint64_t bytes = entry.dtype == kHalf ? sizeof(std::uint16_t) : DTypeSize(known->first);
   std::vector<std::int64_t> dims;
   for (const std::uint64_t dim : entry.shape) {
     if (__builtin_mul_overflow(bytes, dim, &bytes) || dim > INT64_MAX)
@@ -149,6 +153,35 @@ ConstTensor Share(const Buffer& bytes, const TensorSpec& spec) {
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
   if (address % DTypeSize(spec.dtype) == 0) return ConstTensor(bytes, spec);
   return ConstTensor(Buffer::Copy(bytes.bytes()), spec);
+}
+
+// Exact: f32 has more exponents and a longer fraction.
+float HalfToF32(std::uint16_t half) {
+  const std::uint32_t sign = std::uint32_t(half & 0x8000u) << 16, fraction = half & 0x3ffu;
+  const std::uint32_t exponent = (half >> 10) & 0x1fu;
+  std::uint32_t bits = 0;
+  if (exponent == 0) {  // subnormal: fraction · 2^-24
+    const float value = float(fraction) * 0x1p-24f;
+    std::memcpy(&bits, &value, sizeof bits);
+  } else {
+    const std::uint32_t bias = exponent == 0x1fu ? 0xffu - 0x1fu : 127 - 15;  // infinity, NaN stay
+    bits = ((exponent + bias) << 23) | (fraction << 13);
+  }
+  bits |= sign;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// The data may be at any address, so each number is copied.
+ConstTensor Widen(const Buffer& bytes, const TensorSpec& spec) {
+  Tensor tensor(spec.dtype, spec.shape);
+  for (std::size_t i = 0; i < std::size_t(tensor.elements()); ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, bytes.data() + i * sizeof half, sizeof half);
+    tensor.data<float>()[i] = HalfToF32(half);
+  }
+  return tensor;
 }
 
 // Checks that the tensors cover the data exactly: no overlap, no gap.
@@ -205,7 +238,9 @@ Result<TensorFile> DecodeSafetensors(const Buffer& bytes) {
   file.metadata = std::move(header.metadata);
   for (const auto& entry : header.tensors) {
     TROOP_ASSIGN_OR_RETURN(const TensorSpec spec, ReadSpec(entry));
-    file.tensors.emplace(entry.name, Share(data.Slice(entry.begin, entry.end - entry.begin), spec));
+    const Buffer slice = data.Slice(entry.begin, entry.end - entry.begin);
+    file.tensors.emplace(entry.name,
+                         entry.dtype == kHalf ? Widen(slice, spec) : Share(slice, spec));
   }
   return file;
 }

@@ -17,7 +17,8 @@ struct TensorFile {
 };
 Buffer EncodeSafetensors(const TensorFile& file);
 // Decodes untrusted bytes: every length and offset is checked before use. Tensors share the buffer
-// (copied only if misaligned). Errors: kDataLoss, with the reason.
+// (copied only if misaligned); F16 becomes F32, exactly, in new memory. Errors: kDataLoss, with the
+// reason.
 Result<TensorFile> DecodeSafetensors(const Buffer& bytes);
 
 }  // namespace troop

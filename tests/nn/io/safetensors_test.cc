@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "core/base/philox.h"
@@ -99,6 +100,34 @@ TEST(SafetensorsTest, ReadsFilesOfPythonPackage) {
   EXPECT_EQ(file->tensors.at("w").data<float>()[1], 2.0f);
 }
 
+// All numbers of half precision, at an odd address, against the definition of IEEE 754.
+TEST(SafetensorsTest, WidensHalfPrecisionExactly) {
+  std::string data = "b";
+  for (int half = 0; half < 1 << 16; ++half) {
+    data += char(half & 255);
+    data += char(half >> 8);
+  }
+  const auto file = DecodeSafetensors(
+      FileOf(R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+             R"("h":{"dtype":"F16","shape":[256,256],"data_offsets":[1,131073]}})",
+             data));
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  const ConstTensor& wide = file->tensors.at("h");
+  EXPECT_EQ(wide.spec(), (TensorSpec{DType::kF32, {256, 256}}));
+  for (int half = 0; half < 1 << 16; ++half) {
+    const float got = wide.data<float>()[half];
+    const int exponent = half >> 10 & 31, fraction = half & 1023;
+    EXPECT_EQ(std::signbit(got), half >= 1 << 15) << half;
+    if (exponent == 31) {
+      EXPECT_TRUE(fraction == 0 ? std::isinf(got) : std::isnan(got)) << half;
+      continue;
+    }
+    const double size =
+        exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+    EXPECT_EQ(double(std::abs(got)), size) << half;
+  }
+}
+
 TEST(SafetensorsTest, DecodesEscapesInNames) {
   const auto file = DecodeSafetensors(FileOf(
       R"({"a\"\\\/\n\u00fc\ud83d\ude00":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"));
@@ -113,8 +142,10 @@ TEST(SafetensorsTest, RejectsDamageWithReason) {
   EXPECT_THAT(ErrorOf(R"({"a":1})", ""), HasSubstr("\"dtype\" is missing or not a string"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[1]}})", ""),
               HasSubstr("\"data_offsets\" is not an array"));
-  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}})", "xx"),
-              HasSubstr("dtype \"F16\""));
+  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", "xx"),
+              HasSubstr("dtype \"F8_E4M3\""));
+  EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,4]}})", "xxxx"),
+              HasSubstr("needs 2 bytes but has 4"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "xxxx"),
               HasSubstr("needs 8 bytes but has 4"));
   EXPECT_THAT(ErrorOf(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "xx"),
