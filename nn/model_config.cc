@@ -6,14 +6,17 @@
 namespace troop {
 
 void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
-  v.Visit({.name = "model.architecture",
-           .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), or a "
-                  "bidirectional LSTM with attention as a small baseline (classifier only)."},
-          c.architecture);
+  v.Visit(
+      {.name = "model.architecture",
+       .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), RoBERTa (Liu et "
+              "al. 2019), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), or a "
+              "bidirectional LSTM with attention as a small baseline (classifier only)."},
+      c.architecture);
   v.Visit({"model.pretrained",
            "Folder with initial weights in Hugging Face format (config.json, model.safetensors), "
-           "such as the folder model/ of a run. The sizes must match the keys below; a missing "
-           "head is initialized randomly. Empty means random weights."},
+           "such as the folder model/ of a run. The architecture, the sizes, model.hidden_act and "
+           "model.layer_norm_eps come from config.json, unless they are set; then they must equal "
+           "those. A missing head is initialized randomly. Empty means random weights."},
           c.pretrained);
   v.Visit({.name = "model.problem_type",
            .doc = "classifier: what the model predicts for a text: one class, any number of "
@@ -33,7 +36,7 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
        Between(1, 1 << 20)},
       c.hidden_size);
   v.Visit({"model.embedding_size",
-           "albert, lstm: size of the token embedding; 0 means model.hidden_size.",
+           "albert, electra, lstm: size of the token embedding; 0 means model.hidden_size.",
            Between(0, 1 << 20)},
           c.embedding_size);
   v.Visit({"model.num_hidden_layers",
@@ -47,10 +50,21 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
        "Inner size of the feed-forward block; 0 means 4 · model.hidden_size.", Between(0, 1 << 20)},
       c.intermediate_size);
   v.Visit({"model.max_position_embeddings",
-           "Maximum sequence length of the model; at least data.max_length.", Between(1, 1 << 20)},
+           "Number of position embeddings, the maximum sequence length of the model (roberta: two "
+           "more than that); at least data.max_length.",
+           Between(1, 1 << 20)},
           c.max_position_embeddings);
+  v.Visit({.name = "model.hidden_act",
+           .doc = "Activation of the feed-forward layers of a transformer: GELU, exact (gelu) or "
+                  "with tanh (gelu_new); auto means gelu_new for albert, else gelu."},
+          c.hidden_act);
+  v.Visit({"model.layer_norm_eps",
+           "Number added to the variance by a transformer's layer norms; 0 means 1e-5 for roberta, "
+           "else 1e-12.",
+           RightOpen(0, 1)},
+          c.layer_norm_eps);
   v.Visit({.name = "model.position_init",
-           .doc = "bert, albert: initial position embeddings: random, or sinusoids of the same "
+           .doc = "Transformers: initial position embeddings: random, or sinusoids of the same "
                   "scale (Vaswani et al. 2017, sec. 3.5), which encode relative distance even "
                   "before training. Both are trained."},
           c.position_init);

@@ -14,9 +14,24 @@ namespace troop {
 class ConfigVisitor;
 
 // Architecture of a text model.
-enum class ModelArchitecture : std::uint8_t { kBert, kAlbert, kLstm };
+enum class ModelArchitecture : std::uint8_t {
+  kBert,
+  kAlbert,
+  kLstm,
+  kRoberta,
+  kDistilBert,
+  kElectra
+};
 constexpr auto EnumNames(ModelArchitecture) {
-  return std::to_array<std::string_view>({"bert", "albert", "lstm"});
+  return std::to_array<std::string_view>(
+      {"bert", "albert", "lstm", "roberta", "distilbert", "electra"});
+}
+
+// Activation of the feed-forward layers: GELU (Hendrycks & Gimpel 2016), exact or with tanh. kAuto:
+// as published: "gelu_new" for ALBERT, else "gelu".
+enum class HiddenActivation : std::uint8_t { kAuto, kGelu, kGeluNew };
+constexpr auto EnumNames(HiddenActivation) {
+  return std::to_array<std::string_view>({"auto", "gelu", "gelu_new"});
 }
 
 // Initial values of the position embeddings.
@@ -33,16 +48,28 @@ struct ModelConfig {
   std::vector<std::string> labels;  // names of the classes by id; empty: those of the data
   std::int64_t vocab_size = 0;      // 0: size of data.vocabulary
   std::int64_t hidden_size = 128;
-  std::int64_t embedding_size = 0;  // albert, lstm; 0: same as hidden
+  std::int64_t embedding_size = 0;  // albert, electra, lstm; 0: same as hidden
   std::int64_t num_hidden_layers = 2;
   std::int64_t num_attention_heads = 2;
   std::int64_t intermediate_size = 0;  // 0: 4 * hidden
   std::int64_t max_position_embeddings = 512;
+  HiddenActivation hidden_act = HiddenActivation::kAuto;
+  double layer_norm_eps = 0;  // 0: as published
   PositionInit position_init = PositionInit::kNormal;
   double dropout = 0.1, attention_dropout = 0.1, classifier_dropout = 0.1;
   bool gradient_checkpointing = false;
   bool operator==(const ModelConfig&) const = default;
 };
+// True if model.embedding_size may differ from model.hidden_size.
+constexpr bool HasEmbeddingSize(ModelArchitecture architecture) {
+  return architecture == ModelArchitecture::kAlbert ||
+         architecture == ModelArchitecture::kElectra || architecture == ModelArchitecture::kLstm;
+}
+// The longest text in tokens; RoBERTa has two position embeddings more.
+constexpr std::int64_t TokensMax(const ModelConfig& config) {
+  const bool roberta = config.architecture == ModelArchitecture::kRoberta;
+  return config.max_position_embeddings - (roberta ? 2 : 0);
+}
 // Declares the keys.
 void VisitKeys(ModelConfig& config, ConfigVisitor& visitor);
 

@@ -2,9 +2,9 @@
 """Writes results of the Python package transformers to tests/fixtures/transformers.
 
     pip install torch==2.15.0 transformers==5.23.0 safetensors==0.8.0
-    tools/make_transformer_fixtures.py
+    tools/make_transformer_fixtures.py [FAMILY ...]
 
-For `bert` and `albert` a folder with a tiny model of random weights as the package saves it
+For each family a folder with a tiny model of random weights as the package saves it
 (config.json, model.safetensors; the weights are bf16 values, to be small) and
 expected.safetensors, the results for a packed batch without padding:
 
@@ -14,14 +14,23 @@ expected.safetensors, the results for a packed batch without padding:
     masked.logits, .loss           [M, vocabulary], []
     classifier.gradient.NAME, masked.gradient.NAME: by the parameter NAME
     masked.NAME                    weights that only the masked LM has
+
+`roberta`, `distilbert` and `electra` are computed in f64. A token of `roberta` has the id of its
+padding, which takes its own position. roberta/sharded is the same model in f16, in several
+files with an index.
 """
 
 import pathlib
+import sys
 
 import torch
 from safetensors.torch import save_file
 from transformers import (AlbertConfig, AlbertForMaskedLM, AlbertForSequenceClassification,
-                          BertConfig, BertForMaskedLM, BertForSequenceClassification)
+                          BertConfig, BertForMaskedLM, BertForSequenceClassification,
+                          DistilBertConfig, DistilBertForMaskedLM,
+                          DistilBertForSequenceClassification, ElectraConfig, ElectraForMaskedLM,
+                          ElectraForSequenceClassification, RobertaConfig, RobertaForMaskedLM,
+                          RobertaForSequenceClassification)
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/fixtures/transformers"
 LENGTHS = (1, 17, 6, 11)
@@ -29,6 +38,10 @@ VOCABULARY, POSITIONS, CLASSES = 40, 20, 3
 SIZES = {"vocab_size": VOCABULARY, "max_position_embeddings": POSITIONS, "hidden_size": 32,
          "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
          "num_labels": CLASSES, "attn_implementation": "eager"}
+SMALL = {**SIZES, "hidden_size": 16, "intermediate_size": 24}
+SEGMENTS = {"bert": 2, "albert": 2, "roberta": 1, "distilbert": 1, "electra": 2}
+PADDING = 1  # of RoBERTa
+SHARD_SIZE = "5KB"
 
 
 def random_weights(model):
@@ -41,12 +54,12 @@ def random_weights(model):
             parameter.copy_(parameter.to(torch.bfloat16).to(torch.float32))
 
 
-def make_batch():
+def make_batch(family):
     tokens = sum(LENGTHS)
     starts = torch.tensor([sum(LENGTHS[:i]) for i in range(len(LENGTHS) + 1)])
     places = torch.tensor([0, 3, 9, 17, 18, 25, 34])
     return {"ids": torch.randint(1, VOCABULARY, (tokens,)), "starts": starts,
-            "types": torch.randint(0, 2, (tokens,)),
+            "types": torch.randint(0, SEGMENTS[family], (tokens,)),
             "labels": torch.randint(0, CLASSES, (len(LENGTHS),)), "places": places,
             "words": torch.randint(1, VOCABULARY, places.shape)}
 
@@ -63,8 +76,10 @@ def inputs_of(batch):
     mask = torch.zeros(len(LENGTHS), max(LENGTHS), dtype=torch.int64)
     for row, length in enumerate(LENGTHS):
         mask[row, :length] = 1
-    return mask, {"input_ids": padded(batch, "ids"), "token_type_ids": padded(batch, "types"),
-                  "attention_mask": mask}
+    inputs = {"input_ids": padded(batch, "ids"), "attention_mask": mask}
+    if batch["types"].any():
+        inputs["token_type_ids"] = padded(batch, "types")
+    return mask, inputs
 
 
 def keep(out, kind, model, logits, loss):
@@ -85,7 +100,14 @@ def make(family, config, classifier_class, masked_class):
         for name, parameter in masked.named_parameters():
             if name in shared:
                 parameter.copy_(shared[name])
-    batch = make_batch()
+    batch = make_batch(family)
+    if family == "roberta":
+        batch["ids"][10] = batch["ids"][30] = PADDING
+        for model in (classifier, masked):  # its row is trained like the others
+            model.roberta.embeddings.word_embeddings.padding_idx = None
+            model.roberta.embeddings.position_embeddings.padding_idx = None
+    if family not in ("bert", "albert"):
+        classifier.double(), masked.double()
     mask, inputs = inputs_of(batch)
     out = dict(batch)
     logits = classifier(**inputs).logits
@@ -96,16 +118,32 @@ def make(family, config, classifier_class, masked_class):
     for name, parameter in masked.named_parameters():
         if name not in shared:
             out[f"masked.{name}"] = parameter.detach().to(torch.bfloat16)
-    out = {name: (t.to(torch.int32) if t.dtype == torch.int64 else t).contiguous()
-           for name, t in out.items()}
+    narrow = {torch.int64: torch.int32, torch.float64: torch.float32}
+    out = {name: t.to(narrow.get(t.dtype, t.dtype)).contiguous() for name, t in out.items()}
+    if family == "roberta":
+        classifier.to(torch.float16).save_pretrained(FOLDER / family / "sharded",
+                                                     max_shard_size=SHARD_SIZE)
     classifier.to(torch.bfloat16).save_pretrained(FOLDER / family)
     save_file(out, FOLDER / family / "expected.safetensors")
 
 
 def main():
-    make("bert", BertConfig(**SIZES), BertForSequenceClassification, BertForMaskedLM)
-    make("albert", AlbertConfig(**{**SIZES, "hidden_act": "gelu_new"}, embedding_size=16),
-         AlbertForSequenceClassification, AlbertForMaskedLM)
+    models = {
+        "bert": (BertConfig(**SIZES), BertForSequenceClassification, BertForMaskedLM),
+        "albert": (AlbertConfig(**{**SIZES, "hidden_act": "gelu_new"}, embedding_size=16),
+                   AlbertForSequenceClassification, AlbertForMaskedLM),
+        "roberta": (RobertaConfig(**{**SMALL, "max_position_embeddings": POSITIONS + 2},
+                                  type_vocab_size=1, layer_norm_eps=1e-5, hidden_act="gelu_new"),
+                    RobertaForSequenceClassification, RobertaForMaskedLM),
+        "distilbert": (DistilBertConfig(
+            vocab_size=VOCABULARY, max_position_embeddings=POSITIONS, dim=16, n_layers=2,
+            n_heads=4, hidden_dim=24, num_labels=CLASSES, attn_implementation="eager"),
+            DistilBertForSequenceClassification, DistilBertForMaskedLM),
+        "electra": (ElectraConfig(**{**SMALL, "hidden_act": "gelu_new"}, embedding_size=24),
+                    ElectraForSequenceClassification, ElectraForMaskedLM),
+    }
+    for family in sys.argv[1:] or models:
+        make(family, *models[family])
 
 
 if __name__ == "__main__":

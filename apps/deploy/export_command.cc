@@ -52,8 +52,7 @@ std::string TextModelJson(const Config& config) {
       .Add("vocabulary", fs::path(config.data.vocabulary).filename().string())
       .Add("vocab_size", config.model.vocab_size)
       .Add("do_lower_case", !config.data.cased)
-      .Add("model_max_length",
-           std::min(config.model.max_position_embeddings, config.data.max_length))
+      .Add("model_max_length", std::min(TokensMax(config.model), config.data.max_length))
       .Add("truncation_side", EnumName(config.data.truncation_side))
       .Add("cls_token", "[CLS]")
       .Add("sep_token", "[SEP]");

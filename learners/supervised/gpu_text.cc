@@ -62,6 +62,10 @@ Result<TextDevice> OpenTextDevice(const TrainingConfig& config, const TensorPara
   // Settings without a GPU implementation; learner.device = "auto" falls back to the CPU.
   if (config.model.architecture == ModelArchitecture::kLstm)
     return OnlyOnCpu("model.architecture = \"lstm\"");
+  if (config.model.architecture != ModelArchitecture::kBert &&
+      config.model.architecture != ModelArchitecture::kAlbert)
+    return OnlyOnCpu(
+        fmt::format("model.architecture = \"{}\"", EnumName(config.model.architecture)));
   if (config.optimizer.type == OptimizerType::kAdaGrad)
     return OnlyOnCpu("optimizer.type = \"adagrad\"");
   if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
@@ -71,7 +75,7 @@ Result<TextDevice> OpenTextDevice(const TrainingConfig& config, const TensorPara
   options.tensor = place;
   TROOP_ASSIGN_OR_RETURN(opened.step.model, SpecOf(options, opened.step.precision));
   opened.step.rule = MakeOptimizerRule(config);
-  opened.bounds = {options.config.vocabulary, options.config.token_types, options.config.positions};
+  opened.bounds = BoundsOf(options.config);
   return opened;
 }
 

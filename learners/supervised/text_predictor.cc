@@ -171,7 +171,7 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   const TokenizerSettings settings = read.value_or(TokenizerSettings());
   Parts parts{.masked = !classifies,
               .rows = options.config.vocabulary,
-              .max_length = std::min(options.config.positions, settings.max_length),
+              .max_length = std::min(LengthMax(options.config), settings.max_length),
               .side = settings.side};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTransformer(options));
   TROOP_RETURN_IF_ERROR(parts.Read(there.weights, "model.safetensors"));
@@ -197,7 +197,7 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
   }
   Parts parts{.masked = config.learner.algorithm == AlgorithmKind::kMaskedLm,
               .rows = config.model.vocab_size,
-              .max_length = std::min(config.model.max_position_embeddings, config.data.max_length),
+              .max_length = std::min(TokensMax(config.model), config.data.max_length),
               .side = config.data.truncation_side};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(ModelSetupOf(config)));
   const std::string weights = path + "/weights.safetensors";

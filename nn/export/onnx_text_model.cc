@@ -385,6 +385,14 @@ Result<Buffer> EncodeOnnxTextModel(const ModelSetup& setup, const TensorFile& fi
     TROOP_ASSIGN_OR_RETURN(const LstmConfig config, LstmModelOptions(setup));
     return LstmTranslator(config, file).Translate();
   }
+  if (setup.model.architecture != ModelArchitecture::kBert &&
+      setup.model.architecture != ModelArchitecture::kAlbert) {
+    return InvalidArgument(
+        "model.architecture = \"{}\" is not exported as ONNX model, only bert, albert and lstm "
+        "are; "
+        "use the folder model/ of the run",
+        EnumName(setup.model.architecture));
+  }
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(setup));
   return TransformerTranslator(options, file).Translate();
 }

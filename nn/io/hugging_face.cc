@@ -7,9 +7,10 @@
 #include <set>
 
 #include "core/storage/json.h"
-#include "core/storage/lfs_pointer.h"
 #include "kernels/elementwise/cast.h"
 #include "kernels/elementwise/is_finite.h"
+#include "nn/io/weight_files.h"
+#include "nn/transformer/family.h"
 
 namespace troop {
 namespace {
@@ -18,7 +19,32 @@ using Family = TransformerConfig::Family;
 
 constexpr std::size_t kConfigBytesMax = 1 << 20;
 constexpr char kConfigName[] = "config.json";
-constexpr char kWeightsName[] = "model.safetensors";
+constexpr Family kFamilies[] = {Family::kBert, Family::kAlbert, Family::kRoberta,
+                                Family::kDistilBert, Family::kElectra};
+
+// Keys of config.json that differ between families.
+struct ConfigNames {
+  const char *hidden = "hidden_size", *layers = "num_hidden_layers", *heads = "num_attention_heads";
+  const char *intermediate = "intermediate_size", *activation = "hidden_act";
+  const char* hidden_dropout = "hidden_dropout_prob";
+  const char* attention_dropout = "attention_probs_dropout_prob";
+  const char* classifier_dropout = "classifier_dropout";
+};
+// ALBERT and DistilBERT were named before the package had common keys.
+const ConfigNames& NamesFor(Family family) {
+  static constexpr ConfigNames kUsual;
+  static constexpr ConfigNames kAlbertNames = {.classifier_dropout = "classifier_dropout_prob"};
+  static constexpr ConfigNames kDistilNames = {.hidden = "dim",
+                                               .layers = "n_layers",
+                                               .heads = "n_heads",
+                                               .intermediate = "hidden_dim",
+                                               .activation = "activation",
+                                               .hidden_dropout = "dropout",
+                                               .attention_dropout = "attention_dropout",
+                                               .classifier_dropout = "seq_classif_dropout"};
+  if (family == Family::kDistilBert) return kDistilNames;
+  return family == Family::kAlbert ? kAlbertNames : kUsual;
+}
 
 // The number at `key`, or `missing` if it is absent or null.
 Result<float> Fraction(const JsonValue& json, std::string_view key, float missing) {
@@ -69,75 +95,95 @@ Status CheckVariants(const JsonValue& json) {
       kind != nullptr && kind->kind != JsonValue::Kind::kNull && kind->string != "absolute")
     return InvalidArgument("\"position_embedding_type\" is \"{}\": only absolute is supported",
                            kind->string);
-  TROOP_ASSIGN_OR_RETURN(const bool tied, Flag(json, "tie_word_embeddings", true));
-  if (!tied && HeadOf(json) == TransformerHead::kMaskedLm)
-    return InvalidArgument(
-        "\"tie_word_embeddings\" is false: only a decoder tied to the embeddings is supported");
-  return Status::Ok();
+  return Flag(json, "tie_word_embeddings", true).status();
 }
 
 // "gelu" is the exact form, the others are the tanh approximation.
-Result<GeluForm> ReadGelu(const JsonValue& json) {
-  const Result<std::string> read = json.String("hidden_act");
+Result<GeluForm> ReadGelu(const JsonValue& json, const char* key) {
+  const Result<std::string> read = json.String(key);
   if (!read.ok()) return read.status();
   const std::string_view name = *read;
   if (name == "gelu") return GeluForm::kErf;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return GeluForm::kTanh;
   return InvalidArgument(
-      "\"hidden_act\" is \"{}\": only gelu, gelu_new and gelu_pytorch_tanh are "
-      "supported",
-      name);
+      "\"{}\" is \"{}\": only gelu, gelu_new and gelu_pytorch_tanh are supported", key, name);
 }
 
-// Reads the sizes; ALBERT must have a single shared layer.
+// Reads the sizes; ALBERT must have a single shared layer, RoBERTa's padding the usual id.
 Status ReadSizes(const JsonValue& json, TransformerConfig* config) {
+  const ConfigNames& names = NamesFor(config->family);
   TROOP_ASSIGN_OR_RETURN(config->vocabulary, json.Integer("vocab_size"));
-  TROOP_ASSIGN_OR_RETURN(config->hidden, json.Integer("hidden_size"));
-  TROOP_ASSIGN_OR_RETURN(config->layers, json.Integer("num_hidden_layers"));
-  TROOP_ASSIGN_OR_RETURN(config->heads, json.Integer("num_attention_heads"));
-  TROOP_ASSIGN_OR_RETURN(config->intermediate, json.Integer("intermediate_size"));
+  TROOP_ASSIGN_OR_RETURN(config->hidden, json.Integer(names.hidden));
+  TROOP_ASSIGN_OR_RETURN(config->layers, json.Integer(names.layers));
+  TROOP_ASSIGN_OR_RETURN(config->heads, json.Integer(names.heads));
+  TROOP_ASSIGN_OR_RETURN(config->intermediate, json.Integer(names.intermediate));
   TROOP_ASSIGN_OR_RETURN(config->positions, json.Integer("max_position_embeddings"));
-  TROOP_ASSIGN_OR_RETURN(config->token_types, json.Integer("type_vocab_size"));
-  // BERT has one size for both.
+  const FamilyForm& form = FormOf(config->family);
+  config->token_types = 1;
+  if (form.types) {
+    TROOP_ASSIGN_OR_RETURN(config->token_types, json.Integer("type_vocab_size"));
+  }
+  // Without a map both sizes are one.
   config->embedding = config->hidden;
-  if (config->family == Family::kBert) return Status::Ok();
-  TROOP_ASSIGN_OR_RETURN(config->embedding, json.Integer("embedding_size"));
+  if (form.map[0] != '\0') {
+    TROOP_ASSIGN_OR_RETURN(config->embedding, json.Integer("embedding_size"));
+  }
+  if (form.padding >= 0) TROOP_RETURN_IF_ERROR(Expect(json, "pad_token_id", form.padding));
+  if (!form.shared) return Status::Ok();
   TROOP_RETURN_IF_ERROR(Expect(json, "num_hidden_groups", 1));
   return Expect(json, "inner_group_num", 1);
 }
 
 // Reads dropout rates and constants; absent ones have the defaults of the package.
 Status ReadRates(const JsonValue& json, TransformerConfig* config) {
-  // Defaults of BertConfig and AlbertConfig.
-  const bool bert = config->family == Family::kBert;
-  const float common = bert ? 0.1f : 0.0f;
-  TROOP_ASSIGN_OR_RETURN(config->hidden_dropout, Fraction(json, "hidden_dropout_prob", common));
+  const ConfigNames& names = NamesFor(config->family);
+  const bool albert = config->family == Family::kAlbert;
+  const float common = albert ? 0.0f : 0.1f;
+  TROOP_ASSIGN_OR_RETURN(config->hidden_dropout, Fraction(json, names.hidden_dropout, common));
   TROOP_ASSIGN_OR_RETURN(config->attention_dropout,
-                         Fraction(json, "attention_probs_dropout_prob", common));
+                         Fraction(json, names.attention_dropout, common));
+  // The classifier's rate follows the hidden one in BERT, RoBERTa and ELECTRA.
+  float classifier = config->hidden_dropout;
+  if (albert) classifier = 0.1f;
+  if (config->family == Family::kDistilBert) classifier = 0.2f;
   TROOP_ASSIGN_OR_RETURN(config->classifier_dropout,
-                         bert ? Fraction(json, "classifier_dropout", config->hidden_dropout)
-                              : Fraction(json, "classifier_dropout_prob", 0.1f));
-  TROOP_ASSIGN_OR_RETURN(config->epsilon, Fraction(json, "layer_norm_eps", 1e-12f));
+                         Fraction(json, names.classifier_dropout, classifier));
+  // DistilBERT's code has a constant, and ignores the key.
+  const float fixed = FormOf(config->family).fixed_epsilon;
+  config->epsilon = fixed;
+  if (fixed == 0) {
+    TROOP_ASSIGN_OR_RETURN(config->epsilon, Fraction(json, "layer_norm_eps", 1e-12f));
+  }
   TROOP_ASSIGN_OR_RETURN(config->deviation, Fraction(json, "initializer_range", 0.02f));
   return Status::Ok();
 }
 
 // True for parameters of the head, which a file pre-trained for another task may lack.
 bool BelongsToHead(std::string_view name) {
-  const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
-  return !has(".embeddings.") && !has(".encoder.");
+  constexpr std::string_view kEncoder[] = {".embeddings.", ".encoder.", ".transformer.layer.",
+                                           ".embeddings_project."};
+  return std::ranges::none_of(kEncoder,
+                              [&](std::string_view part) { return name.find(part) != name.npos; });
+}
+
+// Name of the bias of the tied decoder, a copy of the masked-LM head's bias.
+std::string DecoderBias(const FamilyForm& form) {
+  const std::string_view weight = form.decoder;
+  return std::string(weight.substr(0, weight.size() - std::strlen("weight"))) + "bias";
 }
 
 // Possible names of a parameter in a file, the usual one first: without the family prefix, and with
 // the gamma and beta of 2018.
 std::vector<std::string> NamesOf(const std::string& name) {
   std::vector<std::string> names = {name};
-  for (const std::string_view family : {"bert.", "albert."}) {
-    if (name.starts_with(family)) names.push_back(name.substr(family.size()));
+  for (const Family family : kFamilies) {
+    const std::string prefix = std::string(troop::NameOf(family)) + ".";
+    if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+    if (name == FormOf(family).word_bias) names.push_back(DecoderBias(FormOf(family)));
   }
   for (std::size_t i = 0, n = names.size(); i < n; ++i) {
-    for (const auto& [now, then] : {std::pair("LayerNorm.weight", "LayerNorm.gamma"),
-                                    std::pair("LayerNorm.bias", "LayerNorm.beta")}) {
+    for (const auto& [now, then] :
+         {std::pair("orm.weight", "orm.gamma"), std::pair("orm.bias", "orm.beta")}) {
       const std::string& known = names[i];
       if (!known.ends_with(now)) continue;
       names.push_back(known.substr(0, known.size() - std::strlen(now)) + then);
@@ -148,8 +194,43 @@ std::vector<std::string> NamesOf(const std::string& name) {
 
 // True for redundant tensors: the tied decoder, and position ids, which count from 0.
 bool IsCopy(std::string_view name) {
-  return name.ends_with("predictions.decoder.weight") ||
-         name.ends_with("predictions.decoder.bias") || name.ends_with("position_ids");
+  return name.ends_with("position_ids") || std::ranges::any_of(kFamilies, [&](Family family) {
+           const FamilyForm& form = FormOf(family);
+           return name == form.decoder || (name == DecoderBias(form) && name != form.word_bias);
+         });
+}
+
+// The decoder of a masked-LM head is tied to the word embeddings here. A file may repeat it, but
+// not with other values: transformers would use those.
+Status CheckTied(const Module& module, const TensorFile& file) {
+  const auto equal = [&](const std::string& copy, const std::string& original) {
+    const auto there = file.tensors.find(copy);
+    if (there == file.tensors.end()) return true;
+    for (const std::string& name : NamesOf(original)) {
+      const auto here = file.tensors.find(name);
+      if (here == file.tensors.end()) continue;
+      return here->second.spec() == there->second.spec() &&
+             std::ranges::equal(here->second.bytes(), there->second.bytes());
+    }
+    return true;
+  };
+  for (const Family family : kFamilies) {
+    // Only the family whose masked-LM head the module has.
+    const FamilyForm& form = FormOf(family);
+    if (std::ranges::find(module.params(), form.word_bias, &ParamSpec::name) ==
+        module.params().end())
+      continue;
+    const std::string words = std::string(form.name) + ".embeddings.word_embeddings.weight";
+    for (const auto& [copy, original] :
+         {std::pair(std::string(form.decoder), words),
+          std::pair(DecoderBias(form), std::string(form.word_bias))}) {
+      if (equal(copy, original)) continue;
+      return InvalidArgument(
+          "tensor \"{}\" differs from \"{}\": only a decoder tied to the embeddings is supported",
+          copy, original);
+    }
+  }
+  return Status::Ok();
 }
 
 // Copies and converts one tensor after checking its shape, type and values.
@@ -159,7 +240,7 @@ Status CopyWeights(const std::string& name, const ConstTensor& from, const Param
     return InvalidArgument("tensor \"{}\" is {}, the model needs {}", name, from.shape().ToString(),
                            spec.shape.ToString());
   if (from.dtype() != DType::kF32 && from.dtype() != DType::kBF16)
-    return InvalidArgument("tensor \"{}\" is {}: only f32 and bf16 are read", name,
+    return InvalidArgument("tensor \"{}\" is {}: only f32, f16 and bf16 are read", name,
                            DTypeName(from.dtype()));
   ConvertScaled({.n = spec.shape.elements(),
                  .x = from.bytes().data(),
@@ -169,15 +250,25 @@ Status CopyWeights(const std::string& name, const ConstTensor& from, const Param
   return Status::Ok();
 }
 
-std::string Join(std::string_view folder, const char* name) {
-  return folder.empty() ? name : fmt::format("{}/{}", folder, name);
+// Text of config.json.
+Result<Buffer> ReadConfigText(Storage* storage, const std::string& path) {
+  TROOP_ASSIGN_OR_RETURN(Buffer text, storage->Read(path, kConfigBytesMax));
+  // A pointer file would otherwise fail as invalid JSON.
+  TROOP_RETURN_IF_ERROR(CheckNoPointer(path, text));
+  return text;
 }
 
-// Detects repositories that were cloned without git-lfs.
-Status CheckNoPointer(const std::string& path, const Buffer& bytes) {
-  if (!IsLfsPointer(bytes.text().substr(0, 64))) return Status::Ok();
-  return InvalidArgument("{} is a git-lfs pointer, not the file itself; fetch it: git lfs pull",
-                         path);
+// A decoder that is not tied must be in the file, so that LoadWeights compares it.
+Status CheckDecoder(const JsonValue& json, const TransformerOptions& options,
+                    const TensorFile& weights) {
+  TROOP_ASSIGN_OR_RETURN(const bool tied, Flag(json, "tie_word_embeddings", true));
+  const char* const decoder = FormOf(options.config.family).decoder;
+  if (tied || options.head != TransformerHead::kMaskedLm || weights.tensors.contains(decoder))
+    return Status::Ok();
+  return InvalidArgument(
+      "\"tie_word_embeddings\" is false, but the file has no tensor \"{}\": only a decoder tied to "
+      "the embeddings is supported",
+      decoder);
 }
 
 }  // namespace
@@ -188,14 +279,18 @@ Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
   const Result<std::string> read = json.String("model_type");
   if (!read.ok()) return read.status();
   const std::string_view type = *read;
-  if (type != "bert" && type != "albert")
-    return InvalidArgument("\"model_type\" is \"{}\": only bert and albert are supported", type);
+  const auto family = std::ranges::find(kFamilies, type, troop::NameOf);
+  if (family == std::end(kFamilies))
+    return InvalidArgument(
+        "\"model_type\" is \"{}\": only bert, albert, roberta, distilbert and electra are "
+        "supported",
+        type);
   TransformerOptions options;
   TransformerConfig& config = options.config;
-  config.family = type == "bert" ? Family::kBert : Family::kAlbert;
+  config.family = *family;
   TROOP_RETURN_IF_ERROR(ReadSizes(json, &config));
   TROOP_RETURN_IF_ERROR(ReadRates(json, &config));
-  TROOP_ASSIGN_OR_RETURN(config.gelu, ReadGelu(json));
+  TROOP_ASSIGN_OR_RETURN(config.gelu, ReadGelu(json, NamesFor(*family).activation));
   TROOP_RETURN_IF_ERROR(CheckVariants(json));
   options.head = HeadOf(json);
   if (const JsonValue* labels = json.Find("id2label"); labels != nullptr) {
@@ -210,8 +305,9 @@ Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
 // Writes the keys that the package reads; two classes get the labels of sentiment models.
 std::string TransformerConfigJson(const TransformerOptions& options) {
   const TransformerConfig& config = options.config;
-  const bool bert = config.family == Family::kBert;
-  const std::string family = bert ? "Bert" : "Albert";
+  const FamilyForm& form = FormOf(config.family);
+  const ConfigNames& names = NamesFor(config.family);
+  const std::string family = form.package;
   const char* const kinds[] = {"Model", "ForSequenceClassification", "ForMaskedLM"};
   // id2label, label2id, and the document.
   JsonObject labels, numbers, json;
@@ -224,27 +320,29 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
   json.Add("architectures", JsonArray().Add(family + kinds[int(options.head)]))
       .Add("model_type", NameOf(config.family))
       .Add("vocab_size", config.vocabulary)
-      .Add("hidden_size", config.hidden)
-      .Add("num_hidden_layers", config.layers)
-      .Add("num_attention_heads", config.heads)
-      .Add("intermediate_size", config.intermediate)
+      .Add(names.hidden, config.hidden)
+      .Add(names.layers, config.layers)
+      .Add(names.heads, config.heads)
+      .Add(names.intermediate, config.intermediate)
       .Add("max_position_embeddings", config.positions)
-      .Add("type_vocab_size", config.token_types)
-      .Add("hidden_act", config.gelu == GeluForm::kErf ? "gelu" : "gelu_new")
-      .Add("hidden_dropout_prob", double(config.hidden_dropout))
-      .Add("attention_probs_dropout_prob", double(config.attention_dropout))
-      .Add(bert ? "classifier_dropout" : "classifier_dropout_prob",
-           double(config.classifier_dropout))
-      .Add("layer_norm_eps", double(config.epsilon))
+      .Add(names.activation, config.gelu == GeluForm::kErf ? "gelu" : "gelu_new")
+      .Add(names.hidden_dropout, double(config.hidden_dropout))
+      .Add(names.attention_dropout, double(config.attention_dropout))
+      .Add(names.classifier_dropout, double(config.classifier_dropout))
       .Add("initializer_range", double(config.deviation))
       .Add("id2label", labels)
       .Add("label2id", numbers);
-  if (!bert) json.Add("embedding_size", config.embedding).Add("num_hidden_groups", std::int64_t{1});
+  if (form.types) json.Add("type_vocab_size", config.token_types);
+  if (form.fixed_epsilon == 0) json.Add("layer_norm_eps", double(config.epsilon));
+  if (form.map[0] != '\0') json.Add("embedding_size", config.embedding);
+  if (form.shared) json.Add("num_hidden_groups", std::int64_t{1});
+  if (form.padding >= 0) json.Add("pad_token_id", form.padding);
   return json.str();
 }
 
 Result<LoadedWeights> LoadWeights(const Module& module, const TensorFile& file,
                                   std::span<float> value) {
+  TROOP_RETURN_IF_ERROR(CheckTied(module, file));
   LoadedWeights loaded;
   std::set<std::string> used;
   for (const ParamSpec& spec : module.params()) {
@@ -293,27 +391,31 @@ TensorFile SaveWeights(const Module& module, std::span<const float> value) {
   return file;
 }
 
+Result<TransformerOptions> ReadPretrainedConfig(Storage* storage, std::string_view folder) {
+  const std::string path = PathIn(folder, kConfigName);
+  TROOP_ASSIGN_OR_RETURN(const Buffer text, ReadConfigText(storage, path));
+  Result<TransformerOptions> options = ParseTransformerConfig(text.text());
+  if (!options.ok()) return options.status().WithContext(path);
+  return options;
+}
+
 // The weights are mapped, not read: large files cost memory only when they are used.
 Result<Pretrained> ReadPretrained(Storage* storage, std::string_view folder) {
-  const std::string config_path = Join(folder, kConfigName), path = Join(folder, kWeightsName);
-  TROOP_ASSIGN_OR_RETURN(const Buffer text, storage->Read(config_path, kConfigBytesMax));
-  // A pointer file would otherwise fail as invalid JSON.
-  TROOP_RETURN_IF_ERROR(CheckNoPointer(config_path, text));
-  Result<TransformerOptions> options = ParseTransformerConfig(text.text());
-  if (!options.ok()) return options.status().WithContext(config_path);
-  TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(path));
-  TROOP_RETURN_IF_ERROR(CheckNoPointer(path, bytes));
-  Result<TensorFile> weights = DecodeSafetensors(bytes);
-  if (!weights.ok()) return weights.status().WithContext(path);
-  return Pretrained{*std::move(options), *std::move(weights)};
+  TROOP_ASSIGN_OR_RETURN(TransformerOptions options, ReadPretrainedConfig(storage, folder));
+  TROOP_ASSIGN_OR_RETURN(TensorFile weights, ReadWeightFiles(storage, folder));
+  const std::string path = PathIn(folder, kConfigName);
+  TROOP_ASSIGN_OR_RETURN(const Buffer text, ReadConfigText(storage, path));
+  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(text.text()));
+  TROOP_RETURN_IF_ERROR(CheckDecoder(json, options, weights).WithContext(path));
+  return Pretrained{std::move(options), std::move(weights)};
 }
 
 // Weights first: a reader that finds config.json finds both.
 Status WritePretrained(Storage* storage, std::string_view folder, const TransformerOptions& options,
                        const Module& module, std::span<const float> value) {
   TROOP_RETURN_IF_ERROR(storage->WriteAtomic(
-      Join(folder, kWeightsName), EncodeSafetensors(SaveWeights(module, value)).bytes()));
-  return storage->WriteAtomic(Join(folder, kConfigName), TransformerConfigJson(options));
+      PathIn(folder, kWeightsName), EncodeSafetensors(SaveWeights(module, value)).bytes()));
+  return storage->WriteAtomic(PathIn(folder, kConfigName), TransformerConfigJson(options));
 }
 
 }  // namespace troop

@@ -11,6 +11,43 @@ Status CheckVocabulary(const ModelSetup& setup) {
   return InvalidArgument("model.vocab_size is 0, must be the number of rows of data.vocabulary");
 }
 
+// The LSTM is not a transformer; its callers do not come here.
+TransformerConfig::Family FamilyOf(ModelArchitecture architecture) {
+  using Family = TransformerConfig::Family;
+  switch (architecture) {
+    case ModelArchitecture::kAlbert:
+      return Family::kAlbert;
+    case ModelArchitecture::kRoberta:
+      return Family::kRoberta;
+    case ModelArchitecture::kDistilBert:
+      return Family::kDistilBert;
+    case ModelArchitecture::kElectra:
+      return Family::kElectra;
+    case ModelArchitecture::kBert:
+    case ModelArchitecture::kLstm:
+      break;
+  }
+  return Family::kBert;
+}
+
+// Segments that have embeddings: RoBERTa has one, DistilBERT none.
+std::int64_t PublishedTypes(TransformerConfig::Family family) {
+  using Family = TransformerConfig::Family;
+  return family == Family::kRoberta || family == Family::kDistilBert ? 1 : 2;
+}
+
+// RoBERTa was trained with fairseq, whose default is larger.
+float PublishedEpsilon(TransformerConfig::Family family) {
+  return family == TransformerConfig::Family::kRoberta ? 1e-5f : 1e-12f;
+}
+
+// Only ALBERT was published with the approximation.
+GeluForm GeluOf(HiddenActivation activation, TransformerConfig::Family family) {
+  if (activation == HiddenActivation::kAuto)
+    return family == TransformerConfig::Family::kAlbert ? GeluForm::kTanh : GeluForm::kErf;
+  return activation == HiddenActivation::kGelu ? GeluForm::kErf : GeluForm::kTanh;
+}
+
 }  // namespace
 
 // Attention has the size of hidden, as has the embedding unless model.embedding_size is set.
@@ -27,14 +64,14 @@ Result<LstmConfig> LstmModelOptions(const ModelSetup& setup) {
                     .classifier_dropout = float(m.classifier_dropout)};
 }
 
-// GELU as in the published models: erf for BERT, tanh for ALBERT.
+// Settings that are not given are those of the published models.
 Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
   const ModelConfig& m = setup.model;
   TROOP_RETURN_IF_ERROR(CheckVocabulary(setup));
-  const bool bert = m.architecture == ModelArchitecture::kBert;
+  const TransformerConfig::Family family = FamilyOf(m.architecture);
   TransformerOptions options;
   options.config = {
-      .family = bert ? TransformerConfig::Family::kBert : TransformerConfig::Family::kAlbert,
+      .family = family,
       .vocabulary = m.vocab_size,
       .hidden = m.hidden_size,
       .embedding = m.embedding_size > 0 ? m.embedding_size : m.hidden_size,
@@ -42,7 +79,9 @@ Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
       .heads = m.num_attention_heads,
       .intermediate = m.intermediate_size > 0 ? m.intermediate_size : 4 * m.hidden_size,
       .positions = m.max_position_embeddings,
-      .gelu = bert ? GeluForm::kErf : GeluForm::kTanh,
+      .token_types = PublishedTypes(family),
+      .gelu = GeluOf(m.hidden_act, family),
+      .epsilon = m.layer_norm_eps > 0 ? float(m.layer_norm_eps) : PublishedEpsilon(family),
       .hidden_dropout = float(m.dropout),
       .attention_dropout = float(m.attention_dropout),
       .classifier_dropout = float(m.classifier_dropout),

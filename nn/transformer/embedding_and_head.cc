@@ -5,16 +5,14 @@
 #include <cstring>
 
 #include "kernels/elementwise/cast.h"
+#include "nn/transformer/family.h"
 
 namespace troop {
 namespace {
 
 constexpr std::uint32_t kEmbeddingSite = 0;
 constexpr std::uint32_t kClassifierSite = 1u << 31;
-
-bool IsBert(const TransformerConfig& config) {
-  return config.family == TransformerConfig::Family::kBert;
-}
+constexpr std::uint32_t kPoolerSite = kClassifierSite + 1;
 
 const TransformerKernels& Kernels() {
   static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
@@ -63,10 +61,11 @@ EmbeddingPart::EmbeddingPart(const TransformerOptions& options, ParamLayout& lay
   const std::string places = prefix + "position_embeddings.weight";
   const Shape rows{config.positions, width};
   positions_ = config.sinusoids ? layout.Sinusoids(places, rows) : layout.Weight(places, rows);
-  types_ = layout.Weight(prefix + "token_type_embeddings.weight", {config.token_types, width});
+  if (FormOf(config.family).types)
+    types_ = layout.Weight(prefix + "token_type_embeddings.weight", {config.token_types, width});
   norm_ = NormPart(layout, prefix + "LayerNorm", width, config.epsilon);
-  if (IsBert(config)) return;
-  map_ = LinearPart(layout, family + ".encoder.embedding_hidden_mapping_in", width, config.hidden);
+  if (!HasMap(config)) return;
+  map_ = LinearPart(layout, family + "." + FormOf(config.family).map, width, config.hidden);
 }
 
 // Without a map the output is the embedding itself.
@@ -74,8 +73,27 @@ EmbeddingPart::Kept EmbeddingPart::TakeKept(Arena& arena, std::int64_t tokens) c
   Kept kept;
   kept.sum = norm_.TakeKept(arena, tokens);
   kept.embedded = TakeFloats(arena, tokens * config_.embedding);
-  kept.out = IsBert(config_) ? kept.embedded : TakeFloats(arena, tokens * config_.hidden);
+  kept.out = HasMap(config_) ? TakeFloats(arena, tokens * config_.hidden) : kept.embedded;
   return kept;
+}
+
+// Calls use(position, token, count) for each run of consecutive tokens with consecutive positions:
+// a sequence, or what lies between two padding ids of RoBERTa, which have their own position.
+template <class F>
+void EmbeddingPart::ForEachRun(const TokenBatch& batch, const F& use) const {
+  const std::int64_t padding = FormOf(config_.family).padding;
+  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
+    const std::int64_t end = batch.starts[s + 1];
+    std::int64_t position = padding + 1, first = batch.starts[s];
+    for (std::int64_t t = first; padding >= 0 && t < end; ++t) {
+      if (batch.ids[std::size_t(t)] != padding) continue;
+      use(position, first, t - first);
+      use(padding, t, 1);
+      position += t - first;
+      first = t + 1;
+    }
+    use(position, first, end - first);
+  }
 }
 
 DropRowsArgs EmbeddingPart::Dropout(float* x, float* scratch) const {
@@ -86,25 +104,27 @@ DropRowsArgs EmbeddingPart::Dropout(float* x, float* scratch) const {
           .scratch = scratch};
 }
 
-// Sum of word, type and position embeddings, then norm, dropout and ALBERT's map.
+// Sum of word, type and position embeddings, then norm, dropout and the map to `hidden`.
 void EmbeddingPart::Forward(const Use& use) const {
   const auto& [params, batch, kept, drop_scratch] = use;
   const std::int64_t tokens = batch.tokens(), width = config_.embedding;
   GatherWords(vocabulary_, batch.ids, width, params.value + words_, kept.sum.x);
   // Each token's embedding is on one rank and 0 on the others.
   if (vocabulary_.cut()) params.Sum(tokens * width, kept.sum.x);
-  if (batch.types.empty()) {
+  if (!FormOf(config_.family).types) {
+    // Segments are not distinguished.
+  } else if (batch.types.empty()) {
     AddToRows(tokens, width, params.value + types_, kept.sum.x);
   } else {
     GatherRows(batch.types, width, params.value + types_, true, kept.sum.x);
   }
-  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {  // positions start at 0 in each
-    const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
-    AddInto(count * width, params.value + positions_, kept.sum.x + first * width);
-  }
+  ForEachRun(batch, [&](std::int64_t position, std::int64_t token, std::int64_t count) {
+    AddInto(count * width, params.value + positions_ + position * width,
+            kept.sum.x + token * width);
+  });
   norm_.Forward(params, tokens, kept.sum, kept.embedded);
   DropTokens(batch, {}, Dropout(kept.embedded, drop_scratch));
-  if (!IsBert(config_)) map_.Forward(params, tokens, kept.embedded, kept.out);
+  if (HasMap(config_)) map_.Forward(params, tokens, kept.embedded, kept.out);
 }
 
 // Mirrors Forward. The tables accumulate the gradient of the sum.
@@ -113,25 +133,26 @@ void EmbeddingPart::Backward(const Use& use, float* dy, float* scratch) const {
   if (params.gradient == nullptr) return;  // token ids have no gradient
   const std::int64_t tokens = batch.tokens(), width = config_.embedding;
   float* dsum = dy;
-  if (!IsBert(config_)) {
-    // ALBERT: from hidden to embedding.
+  if (HasMap(config_)) {
+    // From hidden to embedding.
     map_.Backward(params, {.rows = tokens, .x = kept.embedded, .dy = dy, .dx = scratch});
     dsum = scratch;
   }
   DropTokens(batch, {}, Dropout(dsum, drop_scratch));
-  // The gradient of the sum goes to all three tables.
+  // The gradient of the sum goes to all tables.
   norm_.Backward(params, kept.sum,
                  {.rows = tokens, .dy = dsum, .dx = dsum, .scratch = drop_scratch});
   ScatterAddWords(vocabulary_, batch.ids, width, dsum, params.gradient + words_);
-  if (batch.types.empty()) {
+  if (!FormOf(config_.family).types) {
+    // No table.
+  } else if (batch.types.empty()) {
     SumOfRows(tokens, width, dsum, params.gradient + types_);
   } else {
     ScatterAddRows(batch.types, width, dsum, params.gradient + types_);
   }
-  for (std::size_t s = 0; s + 1 < batch.starts.size(); ++s) {
-    const std::int64_t first = batch.starts[s], count = batch.starts[s + 1] - first;
-    AddInto(count * width, dsum + first * width, params.gradient + positions_);
-  }
+  ForEachRun(batch, [&](std::int64_t position, std::int64_t token, std::int64_t count) {
+    AddInto(count * width, dsum + token * width, params.gradient + positions_ + position * width);
+  });
 }
 
 // The masked-LM decoder has no weight: it is tied to the word embeddings.
@@ -141,20 +162,16 @@ HeadPart::HeadPart(const TransformerOptions& options, std::int64_t words, ParamL
       wide_(std::max(options.config.hidden, options.config.embedding)),
       words_(words) {
   const TransformerConfig& config = options.config;
-  const bool bert = IsBert(config);
+  const FamilyForm& form = FormOf(config.family);
   if (!masked()) {
-    first_ = LinearPart(layout, bert ? "bert.pooler.dense" : "albert.pooler", config.hidden,
-                        config.hidden);
+    first_ = LinearPart(layout, form.pooler, config.hidden, config.hidden);
     if (classifies())
-      classifier_ = LinearPart(layout, "classifier", config.hidden, options.classes);
+      classifier_ = LinearPart(layout, form.classifier, config.hidden, options.classes);
     return;
   }
-  const std::string prefix = bert ? "cls.predictions." : "predictions.";
-  // ALBERT's names lack "transform.".
-  const std::string transform = prefix + (bert ? "transform." : "");
-  first_ = LinearPart(layout, transform + "dense", config.hidden, config.embedding);
-  norm_ = NormPart(layout, transform + "LayerNorm", config.embedding, config.epsilon);
-  bias_ = layout.Bias(prefix + "bias", vocabulary_.count(), vocabulary_.Along(0));
+  first_ = LinearPart(layout, form.transform, config.hidden, config.embedding);
+  norm_ = NormPart(layout, form.transform_norm, config.embedding, config.epsilon);
+  bias_ = layout.Bias(form.word_bias, vocabulary_.count(), vocabulary_.Along(0));
 }
 
 std::int64_t HeadPart::outputs() const {
@@ -167,14 +184,16 @@ HeadPart::Kept HeadPart::TakeKept(Arena& arena, std::int64_t rows) const {
   Kept kept;
   kept.mid = TakeFloats(arena, rows * wide_);
   kept.top = TakeFloats(arena, rows * wide_);
+  if (!masked() && FormOf(options_.config.family).drops_first)
+    kept.dropped = TakeFloats(arena, rows * options_.config.hidden);
   if (masked()) kept.sum = norm_.TakeKept(arena, rows);
   return kept;
 }
 
-DropRowsArgs HeadPart::Dropout(float* x, float* scratch) const {
-  return {.site = kClassifierSite,
+DropRowsArgs HeadPart::Dropout(std::uint32_t site, float* x, float* scratch) const {
+  return {.site = site,
           .rate = options_.config.classifier_dropout,
-          .width = first_.out,
+          .width = options_.config.hidden,
           .x = x,
           .scratch = scratch};
 }
@@ -184,16 +203,53 @@ void HeadPart::Forward(const Use& use, float* out) const {
   ForwardPooled(use, out);
 }
 
+// Activation of the pooled head. GELU is the exact form in every family that has it here.
+void HeadPart::Activate(std::int64_t n, const float* z, float* y) const {
+  switch (FormOf(options_.config.family).activation) {
+    case FamilyForm::Head::kTanh:
+      return ActivationForward(Activation::kTanh, n, z, y, DType::kF32);
+    case FamilyForm::Head::kRelu:
+      return ActivationForward(Activation::kRelu, n, z, y, DType::kF32);
+    case FamilyForm::Head::kGelu:
+      Kernels().gelu(GeluForm::kErf, n, z, y);
+  }
+}
+
+// tanh and ReLU have their gradient from the output, GELU from its input.
+void HeadPart::ActivateBackward(std::int64_t n, const float* kept, float* dy) const {
+  const FamilyForm::Head activation = FormOf(options_.config.family).activation;
+  if (activation == FamilyForm::Head::kGelu) {
+    Kernels().gelu_backward(GeluForm::kErf, n, kept, dy, dy);
+    return;
+  }
+  const bool tanh = activation == FamilyForm::Head::kTanh;
+  ActivationBackward({.activation = tanh ? Activation::kTanh : Activation::kRelu,
+                      .n = n,
+                      .y = kept,
+                      .dy = dy,
+                      .dz = dy});
+}
+
+// Some families drop the input of the first layer, too; the dropped copy is kept for backward.
+const float* HeadPart::Dropped(const Use& use) const {
+  if (!FormOf(options_.config.family).drops_first) return use.x;
+  const std::int64_t rows = use.batch.sequences();
+  std::copy_n(use.x, rows * options_.config.hidden, use.kept.dropped);
+  DropSequences(use.batch, Dropout(kPoolerSite, use.kept.dropped, use.drop_scratch));
+  return use.kept.dropped;
+}
+
 void HeadPart::ForwardPooled(const Use& use, float* out) const {
   const auto& [params, batch, x, kept, drop_scratch] = use;
   const std::int64_t rows = batch.sequences(), n = rows * first_.out;
-  first_.Forward(params, rows, x, kept.mid);
-  ActivationForward(Activation::kTanh, n, kept.mid, kept.mid, DType::kF32);
+  first_.Forward(params, rows, Dropped(use), kept.mid);
   // Without a classifier the pooled vector is the output.
   float* const top = classifies() ? kept.top : out;
-  std::copy_n(kept.mid, n, top);
+  Activate(n, kept.mid, top);
+  if (FormOf(options_.config.family).activation != FamilyForm::Head::kGelu)
+    std::copy_n(top, n, kept.mid);
   if (!classifies()) return;
-  DropSequences(batch, Dropout(top, drop_scratch));
+  DropSequences(batch, Dropout(kClassifierSite, top, drop_scratch));
   classifier_.Forward(params, rows, top, out);
 }
 
@@ -203,7 +259,7 @@ void HeadPart::ForwardMasked(const Use& use, float* out) const {
   const Kept& kept = use.kept;
   const auto rows = std::int64_t(use.batch.places.size());
   first_.Forward(params, rows, use.x, kept.mid);
-  Kernels().gelu(options_.config.gelu, rows * first_.out, kept.mid, kept.sum.x);
+  Kernels().gelu(WordGelu(options_.config), rows * first_.out, kept.mid, kept.sum.x);
   norm_.Forward(params, rows, kept.sum, kept.top);
   // logits = top · Wᵀ + b, W being the word embeddings.
   params.MatMul({.m = rows, .n = outputs(), .k = first_.out, .transpose_b = true}, kept.top,
@@ -222,13 +278,14 @@ void HeadPart::BackwardPooled(const Use& use, const float* dout, float* dx, floa
   const std::int64_t rows = batch.sequences(), n = rows * first_.out;
   if (classifies()) {
     classifier_.Backward(params, {.rows = rows, .x = kept.top, .dy = dout, .dx = scratch});
-    DropSequences(batch, Dropout(scratch, drop_scratch));
+    DropSequences(batch, Dropout(kClassifierSite, scratch, drop_scratch));
   } else {
     std::copy_n(dout, n, scratch);
   }
-  ActivationBackward(
-      {.activation = Activation::kTanh, .n = n, .y = kept.mid, .dy = scratch, .dz = scratch});
-  first_.Backward(params, {.rows = rows, .x = x, .dy = scratch, .dx = dx});
+  ActivateBackward(n, kept.mid, scratch);
+  const bool drops = FormOf(options_.config.family).drops_first;
+  first_.Backward(params, {.rows = rows, .x = drops ? kept.dropped : x, .dy = scratch, .dx = dx});
+  if (drops) DropSequences(batch, Dropout(kPoolerSite, dx, drop_scratch));
 }
 
 // Mirrors ForwardMasked. Each rank sees its share of the vocabulary, so the decoder's input
@@ -248,7 +305,7 @@ void HeadPart::BackwardMasked(const Use& use, const float* dout, float* dx, floa
   // Through norm, GELU and the transform.
   norm_.Backward(params, kept.sum,
                  {.rows = rows, .dy = scratch, .dx = scratch, .scratch = drop_scratch});
-  Kernels().gelu_backward(options_.config.gelu, rows * first_.out, kept.mid, scratch, scratch);
+  Kernels().gelu_backward(WordGelu(options_.config), rows * first_.out, kept.mid, scratch, scratch);
   first_.Backward(params, {.rows = rows, .x = x, .dy = scratch, .dx = dx});
 }
 

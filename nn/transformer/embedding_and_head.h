@@ -9,7 +9,8 @@
 // [max(kDropScratch, 2 embedding)].
 namespace troop {
 
-// Word, position and type embeddings, their layer norm and, in ALBERT, a linear map to `hidden`.
+// Word, position and type embeddings, their layer norm and, in some families, a linear map to
+// `hidden`.
 // With tensor parallelism a rank holds its share of the vocabulary.
 class EmbeddingPart {
  public:
@@ -19,7 +20,7 @@ class EmbeddingPart {
   struct Kept {
     NormPart::Kept sum;         // [T, embedding]
     float* embedded = nullptr;  // [T, embedding]
-    float* out = nullptr;       // [T, hidden]; kBert: `embedded`
+    float* out = nullptr;       // [T, hidden]; without a map: `embedded`
   };
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
   // Arguments of one application to a batch of T tokens; borrowed for a call.
@@ -37,6 +38,8 @@ class EmbeddingPart {
   std::int64_t words() const { return words_; }  // offset of [share of vocabulary, embedding]
 
  private:
+  template <class F>
+  void ForEachRun(const TokenBatch& batch, const F& use) const;
   // Dropout of x [T, embedding], the embeddings or their gradient.
   DropRowsArgs Dropout(float* x, float* scratch) const;
 
@@ -47,7 +50,7 @@ class EmbeddingPart {
   LinearPart map_;
 };
 
-// The pooler, with or without a classifier, or the masked-LM head, whose decoder produces the
+// The pooled head, with or without a classifier, or the masked-LM head, whose decoder produces the
 // rank's share of the vocabulary.
 class HeadPart {
  public:
@@ -60,9 +63,10 @@ class HeadPart {
   }
   std::int64_t outputs() const;  // per row
   struct Kept {
-    float* mid = nullptr;  // pooled [rows, hidden], or pre-activations [rows, embedding]
-    float* top = nullptr;  // input of the last product
-    NormPart::Kept sum;    // masked: of the activations
+    float* mid = nullptr;      // pooled [rows, hidden], or pre-activations [rows, embedding]
+    float* top = nullptr;      // input of the last product
+    float* dropped = nullptr;  // input of the first product [rows, hidden], if it has dropout
+    NormPart::Kept sum;        // masked: of the activations
   };
   Kept TakeKept(Arena& arena, std::int64_t rows) const;
   // Tokens whose last-layer outputs the head reads, increasing.
@@ -87,8 +91,11 @@ class HeadPart {
  private:
   bool masked() const { return options_.head == TransformerHead::kMaskedLm; }
   bool classifies() const { return options_.head == TransformerHead::kClassifier; }
-  // Dropout of x [rows, hidden], the classifier's input or its gradient.
-  DropRowsArgs Dropout(float* x, float* scratch) const;
+  // Dropout of x [rows, hidden], the input of a layer of the pooled head or its gradient.
+  DropRowsArgs Dropout(std::uint32_t site, float* x, float* scratch) const;
+  void Activate(std::int64_t n, const float* z, float* y) const;
+  void ActivateBackward(std::int64_t n, const float* kept, float* dy) const;
+  const float* Dropped(const Use& use) const;
   void ForwardPooled(const Use& use, float* out) const;
   void ForwardMasked(const Use& use, float* out) const;
   void BackwardPooled(const Use& use, const float* dout, float* dx, float* scratch) const;
@@ -97,7 +104,7 @@ class HeadPart {
   TransformerOptions options_;
   Extent vocabulary_;
   std::int64_t wide_ = 0;
-  LinearPart first_;       // the pooler, or the masked-LM head's transform
+  LinearPart first_;       // the pooled head's, or the masked-LM head's transform
   LinearPart classifier_;  // of kClassifier
   NormPart norm_;          // of kMaskedLm, as are:
   std::int64_t words_ = 0, bias_ = 0;

@@ -3,24 +3,10 @@
 
 #include <algorithm>
 
+#include "nn/transformer/family.h"
+
 namespace troop {
 namespace {
-
-// Parameter names of the Python package transformers.
-struct LayerNames {
-  const char *query, *key, *value, *attention_out, *norm1, *ffn, *ffn_out, *norm2;
-};
-constexpr LayerNames kBertNames = {"attention.self.query",
-                                   "attention.self.key",
-                                   "attention.self.value",
-                                   "attention.output.dense",
-                                   "attention.output.LayerNorm",
-                                   "intermediate.dense",
-                                   "output.dense",
-                                   "output.LayerNorm"};
-constexpr LayerNames kAlbertNames = {"attention.query", "attention.key",        "attention.value",
-                                     "attention.dense", "attention.LayerNorm",  "ffn",
-                                     "ffn_output",      "full_layer_layer_norm"};
 
 // Queries, keys and values of the rank's heads as one linear layer. Hidden is a multiple of 16, so
 // the three weights are contiguous.
@@ -42,11 +28,6 @@ LinearPart MakeQkv(ParamLayout& layout, const std::string& prefix, const LayerNa
   return part;
 }
 
-// Names after the layer's prefix.
-const LayerNames& NamesOf(const TransformerConfig& config) {
-  return config.family == TransformerConfig::Family::kBert ? kBertNames : kAlbertNames;
-}
-
 // The fastest kernels of this CPU, chosen once.
 const TransformerKernels& Kernels() {
   static const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
@@ -59,7 +40,7 @@ EncoderLayer::EncoderLayer(const TransformerOptions& options, const std::string&
                            ParamLayout& layout)
     : config_(options.config), heads_(ShareOf(config_.heads, options.tensor)) {
   const TransformerConfig& config = config_;
-  const LayerNames& names = NamesOf(config);
+  const LayerNames& names = FormOf(config.family).layer;
   // This rank's heads and intermediate units; norms are whole.
   const std::int64_t hidden = config.hidden, width = hidden / config.heads;
   const Extent heads(hidden, {heads_.first * width, heads_.count * width});
@@ -130,14 +111,15 @@ void EncoderLayer::Forward(const Use& application) const {
                     .scratch = scratch.attention});
   // 3. Output projection, dropout, residual, norm.
   attention_out_.Forward(params, rows, kept.context, kept.sum1.x);
-  DropTokens(batch, asked, HiddenDropout(application, 1, kept.sum1.x));
+  if (FormOf(config_.family).drops_attention)
+    DropTokens(batch, asked, HiddenDropout(application, 1, kept.sum1.x));
   AddInto(rows * config_.hidden, x, kept.sum1.x);
   norm1_.Forward(params, rows, kept.sum1, kept.hidden);
-  // 4. Feed-forward, dropout (BERT only), residual, norm.
+  // 4. Feed-forward, dropout, residual, norm.
   ffn_.Forward(params, rows, kept.hidden, kept.z);
   Kernels().gelu(config_.gelu, rows * ffn_.out, kept.z, kept.g);
   ffn_out_.Forward(params, rows, kept.g, kept.sum2.x);
-  if (config_.family == TransformerConfig::Family::kBert)
+  if (FormOf(config_.family).drops_ffn)
     DropTokens(batch, asked, HiddenDropout(application, 2, kept.sum2.x));
   AddInto(rows * config_.hidden, kept.hidden, kept.sum2.x);
   norm2_.Forward(params, rows, kept.sum2, kept.out);
@@ -153,7 +135,7 @@ void EncoderLayer::Backward(const Use& application, float* dy, float* dx) const 
   // From here on dy is the gradient of the residual sum, `sum` that of the branch with dropout.
   norm2_.Backward(params, kept.sum2, {.rows = rows, .dy = dy, .dx = dy, .scratch = scratch.drop});
   std::copy_n(dy, narrow, scratch.sum);
-  if (config_.family == TransformerConfig::Family::kBert)
+  if (FormOf(config_.family).drops_ffn)
     DropTokens(batch, asked, HiddenDropout(application, 2, scratch.sum));
   // 1. Feed-forward: its input gradient adds to the residual's.
   ffn_out_.Backward(params, {.rows = rows, .x = kept.g, .dy = scratch.sum, .dx = scratch.wide});
@@ -162,7 +144,8 @@ void EncoderLayer::Backward(const Use& application, float* dy, float* dx) const 
   // 2. Attention branch.
   norm1_.Backward(params, kept.sum1, {.rows = rows, .dy = dy, .dx = dy, .scratch = scratch.drop});
   std::copy_n(dy, narrow, scratch.sum);
-  DropTokens(batch, asked, HiddenDropout(application, 1, scratch.sum));
+  if (FormOf(config_.family).drops_attention)
+    DropTokens(batch, asked, HiddenDropout(application, 1, scratch.sum));
   attention_out_.Backward(
       params, {.rows = rows, .x = kept.context, .dy = scratch.sum, .dx = scratch.context});
   AttentionBackward({.shape = Attention(params),

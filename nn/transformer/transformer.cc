@@ -8,6 +8,7 @@
 
 #include "nn/transformer/embedding_and_head.h"
 #include "nn/transformer/encoder_layer.h"
+#include "nn/transformer/family.h"
 
 namespace troop {
 namespace {
@@ -43,12 +44,11 @@ class Transformer final : public Module {
     const TransformerConfig& config = options_.config;
     ParamLayout layout(config.deviation);
     embedding_ = EmbeddingPart(options_, layout);
-    const bool bert = config.family == Family::kBert;
-    for (std::int64_t i = 0; i < (bert ? config.layers : 1); ++i) {
+    const FamilyForm& form = FormOf(config.family);
+    const std::string prefix = fmt::format("{}.{}", form.name, form.layers);
+    for (std::int64_t i = 0; i < (form.shared ? 1 : config.layers); ++i) {
       begins_.push_back(layout.end());
-      layers_.emplace_back(options_,
-                           bert ? fmt::format("bert.encoder.layer.{}.", i)
-                                : "albert.encoder.albert_layer_groups.0.albert_layers.0.",
+      layers_.emplace_back(options_, form.shared ? prefix : fmt::format("{}{}.", prefix, i),
                            layout);
     }
     head_begin_ = layout.end();
@@ -147,7 +147,7 @@ class Transformer final : public Module {
 
   TokenBatch BatchOf(std::span<const ConstTensor> in) const {
     const TransformerConfig& config = options_.config;
-    return TokenBatchOf(in, {config.vocabulary, config.token_types, config.positions});
+    return TokenBatchOf(in, BoundsOf(config));
   }
 
   // Outputs of the last layer that the head reads; all outputs of other layers.
@@ -225,10 +225,6 @@ class Transformer final : public Module {
 
 }  // namespace
 
-const char* NameOf(TransformerConfig::Family family) {
-  return family == TransformerConfig::Family::kBert ? "bert" : "albert";
-}
-
 TransformerConfig BertBase() { return {}; }
 
 // albert-base-v2, which was trained without dropout.
@@ -256,9 +252,19 @@ Status CheckTransformer(const TransformerConfig& c) {
         "a transformer's hidden size = {}: needs a multiple of {} and of its {} "
         "heads",
         c.hidden, kParamAlignment, c.heads);
-  if (c.family == Family::kBert && c.embedding != c.hidden)
-    return InvalidArgument("BERT's embedding size = {}: needs its hidden size, {}", c.embedding,
-                           c.hidden);
+  const FamilyForm& form = FormOf(c.family);
+  if (form.map[0] == '\0' && c.embedding != c.hidden)
+    return InvalidArgument("{}'s embedding size = {}: needs its hidden size, {}", form.package,
+                           c.embedding, c.hidden);
+  if (LengthMax(c) < 1)
+    return InvalidArgument("{}'s number of positions = {}: needs at least {}", form.package,
+                           c.positions, form.padding + 2);
+  if (!form.types && c.token_types != 1)
+    return InvalidArgument("{}'s number of token types = {}: needs 1, it has no embeddings of them",
+                           form.package, c.token_types);
+  if (form.fixed_epsilon > 0 && c.epsilon != form.fixed_epsilon)
+    return InvalidArgument("{}'s layer norms have epsilon {}, not {}", form.package,
+                           form.fixed_epsilon, c.epsilon);
   if (!(c.epsilon > 0 && std::isfinite(c.epsilon)))
     return InvalidArgument("a layer norm's epsilon is {}, must be finite and above 0", c.epsilon);
   if (!(c.deviation >= 0 && std::isfinite(c.deviation)))
@@ -329,6 +335,9 @@ Result<std::unique_ptr<Module>> MakeTransformer(const TransformerOptions& option
   TROOP_RETURN_IF_ERROR(CheckTransformer(options.config));
   if (options.head == TransformerHead::kClassifier)
     TROOP_RETURN_IF_ERROR(CheckSize(kName, "number of classes", options.classes));
+  if (options.head == TransformerHead::kPooled && !FormOf(options.config.family).pools)
+    return InvalidArgument("{} has no pooler: needs a classifier or a masked-LM head",
+                           FormOf(options.config.family).package);
   TROOP_RETURN_IF_ERROR(CheckPlace(options));
   return std::unique_ptr<Module>(std::make_unique<Transformer>(options));
 }

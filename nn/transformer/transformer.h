@@ -14,13 +14,24 @@ namespace troop {
 //   kBert: Devlin et al. 2019. kAlbert: Lan et al. 2020: one layer applied `layers` times,
 //   embeddings of size `embedding` mapped linearly to `hidden`, no dropout after the second half of
 //   a layer.
+//   kRoberta: Liu et al. 2019: positions start at 2, and the classifier has its own layer
+//   instead of the pooler. kDistilBert: Sanh et al. 2019: no token types and no pooler, dropout
+//   only after the second half of a layer. kElectra: Clark et al. 2020: embeddings of another size
+//   than `hidden` are mapped linearly; no pooler.
 // Sizes, parameter names and dropout positions are those of the Python package transformers.
 struct TransformerConfig {
-  enum class Family : std::uint8_t { kBert = 0, kAlbert = 1 } family = Family::kBert;
+  enum class Family : std::uint8_t {
+    kBert = 0,
+    kAlbert = 1,
+    kRoberta = 2,
+    kDistilBert = 3,
+    kElectra = 4
+  } family = Family::kBert;
   std::int64_t vocabulary = 30522;
   std::int64_t hidden = 768;     // a multiple of 16 and of heads
-  std::int64_t embedding = 768;  // kBert: = hidden
+  std::int64_t embedding = 768;  // = hidden, except kAlbert and kElectra
   std::int64_t layers = 12, heads = 12, intermediate = 3072;
+  // Rows of the tables. RoBERTa uses two rows fewer than it has (LengthMax); kDistilBert: 1 type.
   std::int64_t positions = 512, token_types = 2;
   GeluForm gelu = GeluForm::kErf;
   float epsilon = 1e-12f;
@@ -32,15 +43,18 @@ struct TransformerConfig {
   bool sinusoids = false;
   bool operator==(const TransformerConfig&) const = default;
 };
-const char* NameOf(TransformerConfig::Family family);  // "bert", "albert"
+const char* NameOf(TransformerConfig::Family family);  // model_type: "bert", "albert", …
+// The longest sequence in tokens.
+std::int64_t LengthMax(const TransformerConfig& config);
 TransformerConfig BertBase();    // bert-base-uncased: 109,482,240 parameters with pooler
 TransformerConfig AlbertBase();  // albert-base-v2: 11,683,584
 // Errors: kInvalidArgument, naming the value that is out of bounds.
 Status CheckTransformer(const TransformerConfig& config);
 
 // Output head.
-//   kPooled: tanh(linear(first token of each sequence)), [B, hidden].
-//   kClassifier: a linear layer on that, with dropout before it, [B, classes].
+//   kPooled: tanh(linear(first token of each sequence)), [B, hidden]. BERT and ALBERT only.
+//   kClassifier: a linear layer on that, with dropout before it, [B, classes]. RoBERTa and ELECTRA
+//   have dropout before the first linear layer, too; DistilBERT has ReLU, ELECTRA GELU for tanh.
 //   kMaskedLm: gelu(linear), layer norm, and the transposed word embeddings as decoder, for chosen
 //   tokens, [M, vocabulary]; with tensor parallelism the rank's share of the vocabulary
 //   (SlicedCrossEntropy).
@@ -88,8 +102,11 @@ struct TokenBounds {
 // Checks that every value is within its bounds; Forward requires it. Errors: kInvalidArgument,
 // naming the first that is not. O(T + M).
 Status CheckTokens(const TokenBounds& bounds, const TokenBatch& batch);
+inline TokenBounds BoundsOf(const TransformerConfig& config) {
+  return {config.vocabulary, config.token_types, LengthMax(config)};
+}
 inline Status CheckTokens(const TransformerConfig& config, const TokenBatch& batch) {
-  return CheckTokens({config.vocabulary, config.token_types, config.positions}, batch);
+  return CheckTokens(BoundsOf(config), batch);
 }
 
 // Creates the module. Output: see TransformerHead, f32. Precision::kBF16 rounds the operands of

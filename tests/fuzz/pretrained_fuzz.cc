@@ -19,7 +19,7 @@ TransformerOptions Tiny(TransformerConfig::Family family) {
                      .layers = 1,
                      .heads = 2,
                      .intermediate = 2,
-                     .positions = 1,
+                     .positions = family == TransformerConfig::Family::kRoberta ? 3 : 1,
                      .token_types = 1}};
 }
 
@@ -71,9 +71,10 @@ void CheckHeader(std::size_t data_bytes, std::string_view header) {
 }  // namespace
 
 void VisitSeeds(const SeedWriter& write) {
-  for (const auto family : {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
-    const bool bert = family == TransformerConfig::Family::kBert;
-    write(bert ? "bert.json" : "albert.json",
+  using Family = TransformerConfig::Family;
+  for (const Family family : {Family::kBert, Family::kAlbert, Family::kRoberta,
+                              Family::kDistilBert, Family::kElectra}) {
+    write(std::string(NameOf(family)) + ".json",
           std::string(1, '\0') + TransformerConfigJson(Tiny(family)));
   }
   std::vector<float> value(std::size_t(ParameterCount(TinyModule())));

@@ -30,18 +30,25 @@ inline TensorFile ReadTensors(const std::string& name,
   return *std::move(file);
 }
 
+inline constexpr TransformerConfig::Family kFamilies[] = {
+    TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert,
+    TransformerConfig::Family::kRoberta, TransformerConfig::Family::kDistilBert,
+    TransformerConfig::Family::kElectra};
+
 // Two layers of 32 numbers; rates as given.
 inline TransformerConfig TinyTransformer(TransformerConfig::Family family, float rate = 0) {
-  const bool bert = family == TransformerConfig::Family::kBert;
+  using Family = TransformerConfig::Family;
+  const bool albert = family == Family::kAlbert, roberta = family == Family::kRoberta;
   return {.family = family,
           .vocabulary = 40,
           .hidden = 32,
-          .embedding = bert ? 32 : 16,
+          .embedding = albert || family == Family::kElectra ? 16 : 32,
           .layers = 2,
           .heads = 4,
           .intermediate = 48,
-          .positions = 20,
-          .gelu = bert ? GeluForm::kErf : GeluForm::kTanh,
+          .positions = roberta ? 22 : 20,
+          .token_types = roberta || family == Family::kDistilBert ? 1 : 2,
+          .gelu = albert ? GeluForm::kTanh : GeluForm::kErf,
           .hidden_dropout = rate,
           .attention_dropout = rate,
           .classifier_dropout = rate,
@@ -170,9 +177,19 @@ class TransformerBench : public TokenBench {
   explicit TransformerBench(const TransformerOptions& options,
                             Precision precision = Precision::kF32)
       : TokenBench(*MakeTransformer(options), options.head == TransformerHead::kMaskedLm,
-                   precision) {
+                   precision),
+        types_(options.config.token_types) {
     if (options.head == TransformerHead::kMaskedLm) words = options.config.vocabulary;
   }
+  // All tokens are of type 0 in a model without others.
+  void SetBatch(TokenBatch batch) {
+    const std::vector<std::int32_t> zeros(batch.types.size());
+    if (types_ == 1) batch.types = zeros;
+    TokenBench::SetBatch(batch);
+  }
+
+ private:
+  const std::int64_t types_;
 };
 
 }  // namespace troop::test

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "core/storage/storage.h"
@@ -12,6 +13,7 @@
 namespace troop {
 namespace {
 
+using test::kFamilies;
 using test::ReadFixture;
 using test::ReadTensors;
 using test::TinyTransformer;
@@ -39,11 +41,30 @@ TEST(HuggingFaceTest, ReadsTransformersConfigs) {
   expected.classifier_dropout = 0.1f;
   expected.deviation = 0.02f;
   EXPECT_EQ(albert->config, expected);
+  // Those of the other families are smaller.
+  for (const auto family :
+       {TransformerConfig::Family::kRoberta, TransformerConfig::Family::kDistilBert,
+        TransformerConfig::Family::kElectra}) {
+    const auto read =
+        ParseTransformerConfig(ReadFixture(std::string(NameOf(family)) + "/config.json"));
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    const bool distil = family == TransformerConfig::Family::kDistilBert;
+    const bool roberta = family == TransformerConfig::Family::kRoberta;
+    expected = TinyTransformer(family, 0.1f);
+    expected.hidden = 16, expected.intermediate = 24, expected.deviation = 0.02f;
+    expected.embedding = family == TransformerConfig::Family::kElectra ? 24 : 16;
+    if (distil) expected.classifier_dropout = 0.2f;
+    if (roberta) expected.epsilon = 1e-5f;
+    expected.gelu = distil ? GeluForm::kErf : GeluForm::kTanh;
+    EXPECT_EQ(read->config, expected) << NameOf(family);
+    EXPECT_EQ(read->head, TransformerHead::kClassifier);
+    EXPECT_EQ(read->classes, 3);
+    EXPECT_EQ(LengthMax(read->config), 20);
+  }
 }
 
 TEST(HuggingFaceTest, RoundTripsConfig) {
-  for (const TransformerConfig::Family family :
-       {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
+  for (const TransformerConfig::Family family : kFamilies) {
     for (const auto head :
          {TransformerHead::kPooled, TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
       const TransformerOptions options{TinyTransformer(family, 0.3f), head, 7};
@@ -65,8 +86,22 @@ TEST(HuggingFaceTest, RejectsUnsupportedConfigs) {
   };
   EXPECT_THAT(error("{"), HasSubstr("data_loss"));
   EXPECT_THAT(error("[]"), HasSubstr("data_loss"));
-  EXPECT_THAT(error(Replaced(bert, "\"bert\"", "\"gpt2\"")), HasSubstr("only bert and albert"));
+  EXPECT_THAT(error(Replaced(bert, "\"bert\"", "\"gpt2\"")),
+              HasSubstr("only bert, albert, roberta, distilbert and electra"));
   EXPECT_THAT(error(Replaced(bert, "\"gelu\"", "\"relu\"")), HasSubstr("\"relu\""));
+  const std::string roberta = ReadFixture("roberta/config.json"),
+                    distil = ReadFixture("distilbert/config.json"),
+                    electra = ReadFixture("electra/config.json");
+  EXPECT_THAT(error(Replaced(distil, "\"gelu\"", "\"relu\"")),
+              HasSubstr("\"activation\" is \"relu"));
+  EXPECT_THAT(error(Replaced(distil, "\"dim\": 16", "\"dim\": 24")), HasSubstr("= 24"));
+  EXPECT_THAT(error(Replaced(roberta, "\"pad_token_id\": 1", "\"pad_token_id\": 0")),
+              HasSubstr("\"pad_token_id\" is 0: only 1"));
+  EXPECT_THAT(
+      error(Replaced(roberta, "\"max_position_embeddings\": 22", "\"max_position_embeddings\": 2")),
+      HasSubstr("Roberta's number of positions = 2: needs at least 3"));
+  EXPECT_THAT(error(Replaced(electra, "\"embedding_size\"", "\"size\"")),
+              HasSubstr("embedding_size"));
   EXPECT_THAT(error(Replaced(bert, "\"hidden_size\": 32", "\"hidden_size\": -32")),
               HasSubstr("hidden size = -32"));
   EXPECT_THAT(error(Replaced(bert, "\"hidden_size\"", "\"size\"")), HasSubstr("hidden_size"));
@@ -161,11 +196,111 @@ TEST(HuggingFaceTest, RejectsMismatchedWeights) {
   };
   EXPECT_THAT(error({}), HasSubstr("has no tensor \"" + name));
   EXPECT_THAT(error(Tensor(DType::kF32, {32, 48})), HasSubstr("is [32, 48], the model needs"));
-  EXPECT_THAT(error(Tensor(DType::kI32, {48, 32})), HasSubstr("i32: only f32 and bf16"));
+  EXPECT_THAT(error(Tensor(DType::kI32, {48, 32})), HasSubstr("i32: only f32, f16 and bf16"));
   Tensor bad(DType::kF32, {48, 32});
   bad.data<float>()[77] = std::numeric_limits<float>::infinity();
   EXPECT_THAT(error(bad), HasSubstr("data_loss"));
   EXPECT_EQ(error(Tensor(DType::kF32, {48, 32})), "ok");
+}
+
+// Tensors that are written equal those of transformers, byte for byte.
+TEST(HuggingFaceTest, WritesTensorsOfTransformersUnchanged) {
+  for (const TransformerConfig::Family family : kFamilies) {
+    const std::string folder = NameOf(family);
+    const auto options = ParseTransformerConfig(ReadFixture(folder + "/config.json"));
+    ASSERT_TRUE(options.ok()) << options.status().ToString();
+    TransformerBench bench(*options);
+    const TensorFile file = ReadTensors(folder + "/model.safetensors");
+    const auto loaded = LoadWeights(*bench.module, file, bench.value);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_THAT(loaded->fresh, IsEmpty());
+    EXPECT_THAT(loaded->unused, IsEmpty());
+    const auto storage = MakeMemoryStorage();
+    ASSERT_TRUE(WritePretrained(storage.get(), "", *options, *bench.module, bench.value).ok());
+    const auto read = ReadPretrained(storage.get(), "");
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_EQ(read->options.config, options->config);
+    ASSERT_EQ(read->weights.tensors.size(), file.tensors.size());
+    for (const auto& [name, tensor] : read->weights.tensors) {
+      const ConstTensor& original = file.tensors.at(name);
+      ASSERT_EQ(original.dtype(), DType::kBF16);
+      const auto written = tensor.as<float>();
+      const auto* const halves = reinterpret_cast<const std::uint16_t*>(original.bytes().data());
+      for (std::size_t i = 0; i < written.size(); ++i)
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(written[i]), std::uint32_t(halves[i]) << 16) << name;
+    }
+  }
+}
+
+// The encoders of the other families without their prefix, with gamma and beta.
+TEST(HuggingFaceTest, ReadsOldNamesOfEveryFamily) {
+  for (const TransformerConfig::Family family : kFamilies) {
+    const std::string folder = NameOf(family), prefix = folder + ".";
+    const auto options = ParseTransformerConfig(ReadFixture(folder + "/config.json"));
+    TransformerBench usual(*options), old(*options);
+    const TensorFile file = ReadTensors(folder + "/model.safetensors");
+    TensorFile renamed;
+    for (const auto& [name, tensor] : file.tensors) {
+      std::string then = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+      if (then.ends_with("orm.weight")) then = then.substr(0, then.size() - 6) + "gamma";
+      if (then.ends_with("orm.bias")) then = then.substr(0, then.size() - 4) + "beta";
+      renamed.tensors[then] = tensor;
+    }
+    ASSERT_TRUE(LoadWeights(*usual.module, file, usual.value).ok());
+    const auto loaded = LoadWeights(*old.module, renamed, old.value);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_THAT(loaded->fresh, IsEmpty()) << folder;
+    EXPECT_EQ(usual.value, old.value) << folder;
+  }
+}
+
+TEST(HuggingFaceTest, NamesUnusedLayersOfEveryFamily) {
+  for (const TransformerConfig::Family family : kFamilies) {
+    const std::string folder = NameOf(family);
+    auto options = ParseTransformerConfig(ReadFixture(folder + "/config.json"));
+    if (family == TransformerConfig::Family::kAlbert) continue;  // has one layer
+    options->config.layers = 1;
+    TransformerBench bench(*options);
+    const auto loaded =
+        LoadWeights(*bench.module, ReadTensors(folder + "/model.safetensors"), bench.value);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_THAT(DescribeUnused(*loaded), HasSubstr("16 tensors of the encoder")) << folder;
+  }
+}
+
+// A copy of the decoder is read only if it changes nothing.
+TEST(HuggingFaceTest, RejectsDecodersThatAreNotTied) {
+  for (const TransformerConfig::Family family : kFamilies) {
+    const std::string folder = NameOf(family);
+    const TransformerOptions options{TinyTransformer(family), TransformerHead::kMaskedLm};
+    TransformerBench bench(options);
+    const std::string words = folder + ".embeddings.word_embeddings.weight";
+    const char* const decoders[] = {"cls.predictions.decoder.weight", "predictions.decoder.weight",
+                                    "lm_head.decoder.weight", "vocab_projector.weight",
+                                    "generator_lm_head.weight"};
+    const std::string decoder = decoders[int(family)];
+    TensorFile file = SaveWeights(*bench.module, bench.value);
+    file.tensors[decoder] = file.tensors.at(words);
+    const auto loaded = LoadWeights(*bench.module, file, bench.value);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_THAT(loaded->unused, IsEmpty());
+    const auto storage = MakeMemoryStorage();
+    const auto write = [&] {
+      ASSERT_TRUE(storage->WriteAtomic("model.safetensors", EncodeSafetensors(file).bytes()).ok());
+      const std::string config =
+          Replaced(TransformerConfigJson(options), "{", "{\"tie_word_embeddings\": false, ");
+      ASSERT_TRUE(storage->WriteAtomic("config.json", config).ok());
+    };
+    write();
+    EXPECT_TRUE(ReadPretrained(storage.get(), "").ok());
+    file.tensors[decoder] = Tensor(DType::kF32, file.tensors.at(words).shape());
+    EXPECT_THAT(LoadWeights(*bench.module, file, bench.value).status().message(),
+                HasSubstr(decoder + "\" differs from \"" + words));
+    file.tensors.erase(decoder);
+    write();
+    EXPECT_THAT(ReadPretrained(storage.get(), "").status().message(),
+                HasSubstr("the file has no tensor \"" + decoder));
+  }
 }
 
 }  // namespace

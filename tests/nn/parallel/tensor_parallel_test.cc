@@ -160,8 +160,7 @@ TEST(TensorParallelTest, SlicesFollowHeadsIntermediateUnitsAndVocabulary) {
 
 // Whole models and slices: initial values, back and forth, and what the ranks answer for.
 TEST(TensorParallelTest, SlicesOfAllRanksReassembleModel) {
-  for (const TransformerConfig::Family family :
-       {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
+  for (const TransformerConfig::Family family : test::kFamilies) {
     for (const int ranks : {2, 3, 4}) {
       TransformerOptions options{.config = TinyTransformer(family),
                                  .head = TransformerHead::kMaskedLm};

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "nn/io/hugging_face.h"
 #include "nn/optimizer.h"
@@ -14,13 +17,15 @@ namespace {
 
 using ::testing::HasSubstr;
 using Batch = test::TokensByChance;
+using test::kFamilies;
 using test::ReadFixture;
 using test::ReadTensors;
 using test::TinyTransformer;
 using test::TransformerBench;
 
-constexpr TransformerConfig::Family kFamilies[] = {TransformerConfig::Family::kBert,
-                                                   TransformerConfig::Family::kAlbert};
+bool HasPooler(TransformerConfig::Family family) {
+  return family == TransformerConfig::Family::kBert || family == TransformerConfig::Family::kAlbert;
+}
 
 std::int64_t PublishedCount(const TransformerConfig& config, TransformerHead head) {
   return ElementCount(**MakeTransformer({.config = config, .head = head}));
@@ -31,10 +36,32 @@ TEST(TransformerTest, BaseModelsHavePublishedParameterCounts) {
   EXPECT_EQ(PublishedCount(BertBase(), TransformerHead::kClassifier), 109'483'778);
   EXPECT_EQ(PublishedCount(AlbertBase(), TransformerHead::kPooled), 11'683'584);
   EXPECT_EQ(PublishedCount(AlbertBase(), TransformerHead::kClassifier), 11'685'122);
+  // roberta-base, distilbert-base-uncased and electra-small-discriminator with a classifier of two
+  // classes, as counted by transformers.
+  TransformerConfig config = BertBase();
+  config.family = TransformerConfig::Family::kRoberta;
+  config.vocabulary = 50265, config.positions = 514, config.token_types = 1;
+  EXPECT_EQ(PublishedCount(config, TransformerHead::kClassifier), 124'647'170);
+  config = BertBase();
+  config.family = TransformerConfig::Family::kDistilBert;
+  config.layers = 6, config.token_types = 1;
+  EXPECT_EQ(PublishedCount(config, TransformerHead::kClassifier), 66'955'010);
+  config = BertBase();
+  config.family = TransformerConfig::Family::kElectra;
+  config.hidden = 256, config.embedding = 128, config.heads = 4, config.intermediate = 1024;
+  EXPECT_EQ(PublishedCount(config, TransformerHead::kClassifier), 13'549'314);
+}
+
+// The largest magnitude.
+float Largest(std::span<const float> values) {
+  float largest = 0;
+  for (const float v : values) largest = std::max(largest, std::abs(v));
+  return largest;
 }
 
 // Compares with the results of Hugging Face transformers: tools/make_transformer_fixtures.py. Every
-// gradient is within 1e-4 of the largest value of its tensor, and of 1.
+// gradient is within 1e-4 of the largest value of its tensor. The gradient of a key's bias is only
+// rounding error, so there that of the queries is the scale.
 class FixtureTest
     : public ::testing::TestWithParam<std::tuple<TransformerConfig::Family, TransformerHead>> {};
 
@@ -74,8 +101,14 @@ TEST_P(FixtureTest, MatchesHuggingFaceLogitsLossAndGradients) {
   bench.Backward(dlogits);
   for (const ParamSpec& spec : bench.module->params()) {
     const auto gradient = expected.tensors.at(kind + "gradient." + spec.name).as<float>();
+    std::string scale = spec.name;
+    for (const auto& [key, query] :
+         {std::pair("key.bias", "query.bias"), std::pair("k_lin.bias", "q_lin.bias")}) {
+      if (scale.ends_with(key)) scale.replace(scale.rfind(key), scale.npos, query);
+    }
+    const float largest = Largest(expected.tensors.at(kind + "gradient." + scale).as<float>());
     for (std::size_t i = 0; i < gradient.size(); ++i)
-      ASSERT_NEAR(bench.gradient[std::size_t(spec.offset) + i], gradient[i], 1e-4)
+      ASSERT_NEAR(bench.gradient[std::size_t(spec.offset) + i], gradient[i], 1e-4 * largest)
           << spec.name << " " << i;
   }
 }
@@ -98,6 +131,7 @@ TEST(TransformerTest, GradientsWithDropoutMatchFiniteDifferences) {
   for (const TransformerConfig& config : configs) {
     for (const auto head :
          {TransformerHead::kPooled, TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
+      if (head == TransformerHead::kPooled && !HasPooler(config.family)) continue;
       TransformerBench bench({.config = config, .head = head});
       bench.SetBatch(batch.view(true));
       bench.Forward();
@@ -181,7 +215,8 @@ TEST(TransformerTest, RecomputationIsBitExactInLessMemory) {
   }
 }
 
-// Operands have 8 bits: a product of sums is off by some 2^-8, and the gradient by little more.
+// Operands have 8 bits: a product of sums is off by some 2^-8, and the gradient by little more. In
+// these sequences rounding changes the sign of none of the values before DistilBERT's ReLU.
 TEST(TransformerTest, BF16ApproximatesF32LogitsAndGradients) {
   for (const TransformerConfig::Family family : kFamilies) {
     for (const auto head : {TransformerHead::kClassifier, TransformerHead::kMaskedLm}) {
@@ -189,7 +224,7 @@ TEST(TransformerTest, BF16ApproximatesF32LogitsAndGradients) {
       double norm = 0, apart = 0;
       for (const auto precision : {Precision::kF32, Precision::kBF16}) {
         TransformerBench bench({.config = TinyTransformer(family), .head = head}, precision);
-        bench.SetBatch(Batch({20, 9, 1}).view(false));
+        bench.SetBatch(Batch({20, 9, 1}, 9).view(false));
         bench.Forward();
         const auto out = bench.out.as<float>();
         if (precision == Precision::kF32) logits.assign(out.begin(), out.end());
@@ -252,7 +287,7 @@ TEST(TransformerTest, ReportsGradientsReadyOnlyWhenFinal) {
     Tensor dlogits;
     bench.Loss(std::vector<std::int32_t>{0, 1}, &dlogits);
     bench.Backward(dlogits, false, &watch);
-    EXPECT_EQ(watch.told.size(), family == TransformerConfig::Family::kBert ? 3u : 2u);
+    EXPECT_EQ(watch.told.size(), family == TransformerConfig::Family::kAlbert ? 2u : 3u);
     for (std::size_t i = 0; i < watch.told.size(); ++i) {
       EXPECT_TRUE(std::equal(watch.seen[i].begin(), watch.seen[i].end(),
                              bench.gradient.begin() + watch.told[i]));
@@ -282,8 +317,7 @@ TEST(TransformerTest, InitializesWeightsNormallyAndNormsAsIdentity) {
 }
 
 TEST(TransformerTest, InitializesPositionsAsSinusoids) {
-  for (const TransformerConfig::Family family :
-       {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert}) {
+  for (const TransformerConfig::Family family : kFamilies) {
     TransformerConfig config = TinyTransformer(family);
     const auto random = *MakeTransformer({.config = config});
     config.sinusoids = true;
