@@ -6,9 +6,13 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <type_traits>
 
 #include "fleet/config/role_configs.h"
+#include "fleet/config/validate.h"
 #include "learners/supervised/dataset.h"
+#include "nn/io/hugging_face.h"
+#include "nn/models/text_model.h"
 
 namespace troop {
 namespace {
@@ -22,6 +26,125 @@ Status Absolute(std::string* path) {
   const fs::path absolute = fs::absolute(*path, error);
   if (error) return InvalidArgument("{}: {}", *path, error.message());
   *path = absolute.lexically_normal().string();
+  return Status::Ok();
+}
+
+// Compares keys of [model] with those of the pre-trained model, and takes over those that are not
+// set.
+class PretrainedKeys {
+ public:
+  explicit PretrainedKeys(Config* config) : config_(config) {}
+
+  // meaning: the value that *mine stands for, if that is a default such as 0.
+  template <class T>
+  Status Take(const char* key, const T& there, const T& fresh, T* mine, const T& meaning) {
+    const auto place = config_->places.of.find(key);
+    const bool given = place != config_->places.of.end() || *mine != fresh;
+    if (given && meaning != there) {
+      return InvalidArgument("{} is {}{}, but {} in {}/config.json; omit the key", key,
+                             Text(meaning),
+                             place == config_->places.of.end() ? "" : " (" + place->second + ")",
+                             Text(there), config_->model.pretrained);
+    }
+    *mine = there;
+    return Status::Ok();
+  }
+
+ private:
+  template <class T>
+  static std::string Text(const T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      return fmt::format("\"{}\"", EnumName(value));
+    } else {
+      return fmt::format("{}", value);
+    }
+  }
+  Config* const config_;
+};
+
+ModelArchitecture ArchitectureOf(TransformerConfig::Family family) {
+  using Family = TransformerConfig::Family;
+  switch (family) {
+    case Family::kBert:
+      return ModelArchitecture::kBert;
+    case Family::kAlbert:
+      return ModelArchitecture::kAlbert;
+    case Family::kRoberta:
+      return ModelArchitecture::kRoberta;
+    case Family::kDistilBert:
+      return ModelArchitecture::kDistilBert;
+    case Family::kElectra:
+      return ModelArchitecture::kElectra;
+  }
+  return ModelArchitecture::kBert;
+}
+
+// The shortest decimal number that gives the same float.
+double Shortest(float value) { return std::stod(fmt::format("{}", value)); }
+
+// Family and constants. A key of 0 or "auto" stands for the published value.
+Status TakeForm(const TransformerConfig& there, const TransformerConfig& mine, Config* config) {
+  const ModelConfig fresh;
+  ModelConfig& m = config->model;
+  PretrainedKeys keys(config);
+  const auto name = [](GeluForm form) {
+    return form == GeluForm::kErf ? HiddenActivation::kGelu : HiddenActivation::kGeluNew;
+  };
+  TROOP_RETURN_IF_ERROR(keys.Take("model.hidden_act", name(there.gelu), fresh.hidden_act,
+                                  &m.hidden_act, name(mine.gelu)));
+  TROOP_RETURN_IF_ERROR(keys.Take("model.layer_norm_eps", Shortest(there.epsilon),
+                                  fresh.layer_norm_eps, &m.layer_norm_eps, Shortest(mine.epsilon)));
+  if (there.token_types == mine.token_types) return Status::Ok();
+  return InvalidArgument(
+      "model.pretrained: {}/config.json: \"type_vocab_size\" is {}: only {} is supported for "
+      "\"{}\"",
+      m.pretrained, there.token_types, mine.token_types, EnumName(m.architecture));
+}
+
+// Sizes, in the order in which defaults depend on each other.
+Status TakeSizes(const TransformerConfig& there, Config* config) {
+  const ModelConfig fresh;
+  ModelConfig& m = config->model;
+  PretrainedKeys keys(config);
+  const auto size = [&](const char* key, std::int64_t value, std::int64_t ModelConfig::*field,
+                        std::int64_t meaning) {
+    return keys.Take(key, value, fresh.*field, &(m.*field), meaning);
+  };
+  TROOP_RETURN_IF_ERROR(keys.Take("model.architecture", ArchitectureOf(there.family),
+                                  fresh.architecture, &m.architecture, m.architecture));
+  // 0 is not a size: the vocabulary's is compared with the model's later.
+  TROOP_RETURN_IF_ERROR(size("model.vocab_size", there.vocabulary, &ModelConfig::vocab_size,
+                             m.vocab_size > 0 ? m.vocab_size : there.vocabulary));
+  TROOP_RETURN_IF_ERROR(
+      size("model.hidden_size", there.hidden, &ModelConfig::hidden_size, m.hidden_size));
+  TROOP_RETURN_IF_ERROR(size("model.embedding_size", there.embedding, &ModelConfig::embedding_size,
+                             m.embedding_size > 0 ? m.embedding_size : m.hidden_size));
+  TROOP_RETURN_IF_ERROR(size("model.intermediate_size", there.intermediate,
+                             &ModelConfig::intermediate_size,
+                             m.intermediate_size > 0 ? m.intermediate_size : 4 * m.hidden_size));
+  TROOP_RETURN_IF_ERROR(size("model.num_hidden_layers", there.layers,
+                             &ModelConfig::num_hidden_layers, m.num_hidden_layers));
+  TROOP_RETURN_IF_ERROR(size("model.num_attention_heads", there.heads,
+                             &ModelConfig::num_attention_heads, m.num_attention_heads));
+  return size("model.max_position_embeddings", there.positions,
+              &ModelConfig::max_position_embeddings, m.max_position_embeddings);
+}
+
+// Takes the form of the model over from model.pretrained, then checks it: before, it was unknown.
+Status TakePretrained(Config* config) {
+  const std::string& path = config->model.pretrained;
+  if (path.empty()) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(CheckPretrained(config->model));
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
+  const Result<TransformerOptions> there = ReadPretrainedConfig(storage.get(), "");
+  if (!there.ok()) return there.status().WithContext("model.pretrained: " + path);
+  TROOP_RETURN_IF_ERROR(TakeSizes(there->config, config));
+  TROOP_ASSIGN_OR_RETURN(const TransformerOptions mine, TextModelOptions(ModelSetupOf(*config)));
+  TROOP_RETURN_IF_ERROR(TakeForm(there->config, mine.config, config));
+  Conflicts conflicts;
+  CheckModelSizes(*config, &conflicts);
+  for (const ConfigConflict& conflict : conflicts.Take())
+    return InvalidArgument("{}: {}", conflict.keys[0], conflict.message);
   return Status::Ok();
 }
 
@@ -44,7 +167,9 @@ Status ResolveSupervised(Config* config) {
         &config->model.pretrained, &config->log.dir}) {
     TROOP_RETURN_IF_ERROR(Absolute(path));
   }
-  // Step 3: the settings that follow from the data present now.
+  // Step 3: the sizes of a pre-trained model.
+  TROOP_RETURN_IF_ERROR(TakePretrained(config));
+  // Step 4: the settings that follow from the data present now.
   TROOP_ASSIGN_OR_RETURN(const DataSettings settings,
                          DeriveDataSettings(TrainingConfigOf(*config)));
   config->data_identity = settings.data_identity;

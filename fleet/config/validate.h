@@ -32,8 +32,10 @@ class Conflicts {
 void CheckConsistency(const Config& c, Conflicts* out);
 // Checks the keys of runs whose items are unrolls, and those keys in other runs.
 void CheckUnrolls(const Config& c, Conflicts* out);
-// Checks the keys of supervised runs.
+// Checks the keys of supervised runs, and the sizes of a model that is not pre-trained.
 void CheckSupervised(const Config& c, Conflicts* out);
+// Checks the sizes of the model of a supervised run.
+void CheckModelSizes(const Config& c, Conflicts* out);
 // Checks the keys of Slurm, MPI and Kubernetes.
 void CheckCluster(const Config& c, Conflicts* out);
 

@@ -400,8 +400,38 @@ void CheckConsistency(const Config& c, Conflicts* out) {
   CheckDemonstrations(c, out);
 }
 
+// Sizes of the model of a run without an environment.
+void CheckModelSizes(const Config& c, Conflicts* out) {
+  const std::int64_t positions = c.model.max_position_embeddings;
+  out->If(c.data.max_length > TokensMax(c.model),
+          {"data.max_length", "model.max_position_embeddings"},
+          "{} exceeds model.max_position_embeddings = {}{}; lower it, or raise that",
+          c.data.max_length, positions,
+          TokensMax(c.model) < positions
+              ? fmt::format(" - {}, for roberta", positions - TokensMax(c.model))
+              : std::string());
+  // Kernels process 16 values at a time.
+  out->If(c.model.hidden_size % 16 != 0, {"model.hidden_size"},
+          "{} is not a multiple of 16; round it up", c.model.hidden_size);
+  out->If(c.model.hidden_size % c.model.num_attention_heads != 0,
+          {"model.num_attention_heads", "model.hidden_size"},
+          "{} does not divide model.hidden_size = {}; use a divisor", c.model.num_attention_heads,
+          c.model.hidden_size);
+  out->If(!HasEmbeddingSize(c.model.architecture) && c.model.embedding_size != 0 &&
+              c.model.embedding_size != c.model.hidden_size,
+          {"model.embedding_size", "model.architecture"},
+          "\"{}\" requires an embedding of size model.hidden_size = {}; set 0",
+          EnumName(c.model.architecture), c.model.hidden_size);
+  // Each learner of a group computes whole attention heads.
+  out->If(c.mesh.tp > c.model.num_attention_heads, {"mesh.tp", "model.num_attention_heads"},
+          "{} tensor-parallel learners exceed {} attention heads; lower it", c.mesh.tp,
+          c.model.num_attention_heads);
+}
+
 // Rules of runs without an environment.
 void CheckSupervised(const Config& c, Conflicts* out) {
+  // The sizes of a pre-trained model are not known yet: ResolveSupervised checks them.
+  if (c.model.pretrained.empty()) CheckModelSizes(c, out);
   const std::string algorithm = TomlString(EnumName(c.learner.algorithm));
   // Data and tokenizer.
   out->If(c.data.reviews.empty(), {"data.reviews", "learner.algorithm"},
@@ -410,17 +440,6 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           algorithm);
   out->If(c.data.vocabulary.empty(), {"data.vocabulary", "learner.algorithm"},
           "is empty, but learner.algorithm = {} needs a vocabulary; name its file", algorithm);
-  out->If(c.data.max_length > c.model.max_position_embeddings,
-          {"data.max_length", "model.max_position_embeddings"},
-          "{} exceeds model.max_position_embeddings = {}; lower it, or raise that",
-          c.data.max_length, c.model.max_position_embeddings);
-  // Sizes of the model; kernels process 16 values at a time.
-  out->If(c.model.hidden_size % 16 != 0, {"model.hidden_size"},
-          "{} is not a multiple of 16; round it up", c.model.hidden_size);
-  out->If(c.model.hidden_size % c.model.num_attention_heads != 0,
-          {"model.num_attention_heads", "model.hidden_size"},
-          "{} does not divide model.hidden_size = {}; use a divisor", c.model.num_attention_heads,
-          c.model.hidden_size);
   out->If(c.evaluator.env != EvaluationEnvConfig{}, {"evaluator.env", "learner.algorithm"},
           "has no effect with learner.algorithm = {}, which has no environment; omit it",
           algorithm);
@@ -437,11 +456,16 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           "\"lstm\" does not support tensor parallelism; set 1, or use another family");
   out->If(lstm && !c.model.pretrained.empty(), {"model.pretrained", "model.architecture"},
           "\"lstm\" has no pre-trained format; omit it");
-  out->If(c.model.architecture == ModelArchitecture::kBert && c.model.embedding_size != 0 &&
-              c.model.embedding_size != c.model.hidden_size,
-          {"model.embedding_size", "model.architecture"},
-          "\"bert\" requires an embedding of size model.hidden_size = {}; set 0",
-          c.model.hidden_size);
+  out->If(lstm && c.model.hidden_act != HiddenActivation::kAuto,
+          {"model.hidden_act", "model.architecture"},
+          "\"lstm\" has no feed-forward layer; omit it");
+  out->If(lstm && c.model.layer_norm_eps != 0, {"model.layer_norm_eps", "model.architecture"},
+          "\"lstm\" has no layer norm; omit it");
+  out->If(c.model.architecture == ModelArchitecture::kDistilBert && c.model.layer_norm_eps != 0 &&
+              float(c.model.layer_norm_eps) != 1e-12f,
+          {"model.layer_norm_eps", "model.architecture"},
+          "{} differs from 1e-12, which \"distilbert\" always has; omit it",
+          c.model.layer_norm_eps);
   // The mesh: dp x tp learners.
   out->If(c.mesh.dp > 0 && c.fleet.learners > 1 && c.mesh.dp * c.mesh.tp != c.fleet.learners,
           {"mesh.dp", "mesh.tp", "fleet.learners"},
@@ -464,10 +488,6 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.fleet.mode == FleetMode::kSerial && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
           "tensor-parallel learners wait for each other, which one thread can't do; set 1, or "
           "fleet.mode = \"processes\"");
-  // Each learner of a group computes whole attention heads.
-  out->If(c.mesh.tp > c.model.num_attention_heads, {"mesh.tp", "model.num_attention_heads"},
-          "{} tensor-parallel learners exceed {} attention heads; lower it", c.mesh.tp,
-          c.model.num_attention_heads);
 }
 
 }  // namespace troop

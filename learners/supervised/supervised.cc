@@ -19,6 +19,7 @@
 #include "nn/io/hugging_face.h"
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
+#include "nn/transformer/family.h"
 
 namespace troop {
 namespace {
@@ -188,6 +189,19 @@ Status Supervised::Refuse(const std::string& what) const {
                   origin.empty() ? "" : ": ", origin);
 }
 
+// A classifier of other classes starts at random values, the layers before it do not.
+void DropOtherClasses(const TransformerOptions& wanted, Pretrained* there, bool tell) {
+  if (there->options.head != TransformerHead::kClassifier ||
+      wanted.head != TransformerHead::kClassifier || there->options.classes == wanted.classes)
+    return;
+  const std::string name = FormOf(wanted.config.family).classifier;
+  there->weights.tensors.erase(name + ".weight");
+  there->weights.tensors.erase(name + ".bias");
+  if (tell)
+    LogInfo("model.pretrained: the model has {} classes, this run {}: its last layer starts again",
+            there->options.classes, wanted.classes);
+}
+
 // tell: log the parameters that keep their random initial values.
 Status LoadPretrained(const TrainingConfig& config, const Module& whole, std::span<float> value,
                       bool tell) {
@@ -211,6 +225,7 @@ Status LoadPretrained(const TrainingConfig& config, const Module& whole, std::sp
         NameOf(wanted.config.family), wanted.config.vocabulary, wanted.config.layers,
         wanted.config.hidden, wanted.config.positions);
   }
+  DropOtherClasses(wanted, &*pretrained, tell);
   Result<LoadedWeights> loaded = LoadWeights(whole, pretrained->weights, value);
   if (!loaded.ok()) return loaded.status().WithContext("model.pretrained: " + path);
   if (const std::string unused = DescribeUnused(*loaded); !unused.empty()) {
@@ -278,7 +293,9 @@ double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastL
                             ? tokens * 3 * third + 4 * pairs * hidden
                             : (tokens * 2 + rows) * third + 4 * last_pairs * hidden;
     forward = (layers - 1) * layer + last + rows * behind;
-    if (m.architecture == ModelArchitecture::kAlbert) forward += 2 * tokens * embedding * hidden;
+    if (m.architecture == ModelArchitecture::kAlbert ||
+        (m.architecture == ModelArchitecture::kElectra && embedding != hidden))
+      forward += 2 * tokens * embedding * hidden;
     // The head: transform and vocabulary of a masked LM, or the pooler of a classifier.
     const double words =
         masked ? hidden * embedding + embedding * double(m.vocab_size) : hidden * hidden;

@@ -72,8 +72,8 @@ void CheckHeader(std::size_t data_bytes, std::string_view header) {
 
 void VisitSeeds(const SeedWriter& write) {
   using Family = TransformerConfig::Family;
-  for (const Family family : {Family::kBert, Family::kAlbert, Family::kRoberta,
-                              Family::kDistilBert, Family::kElectra}) {
+  for (const Family family :
+       {Family::kBert, Family::kAlbert, Family::kRoberta, Family::kDistilBert, Family::kElectra}) {
     write(std::string(NameOf(family)) + ".json",
           std::string(1, '\0') + TransformerConfigJson(Tiny(family)));
   }

@@ -94,8 +94,9 @@ inline void RepairSupervised(Config* c) {
   ModelConfig& m = c->model;
   m.num_attention_heads = c->mesh.tp;
   m.hidden_size = 16 * m.num_attention_heads;
-  m.embedding_size = m.architecture == ModelArchitecture::kBert ? 0 : m.embedding_size;
-  m.max_position_embeddings = std::max(m.max_position_embeddings, c->data.max_length);
+  m.embedding_size = HasEmbeddingSize(m.architecture) ? m.embedding_size : 0;
+  m.layer_norm_eps = m.architecture == ModelArchitecture::kDistilBert ? 0 : m.layer_norm_eps;
+  m.max_position_embeddings = std::max(m.max_position_embeddings, c->data.max_length + 2);
   c->data.word_dropout = 0, c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
   if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.batch_shares.clear();
   c->mesh.batch_shares.resize(std::min<std::size_t>(1, c->mesh.batch_shares.size()));

@@ -3,8 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <fmt/format.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "fleet/config/config_migration.h"
+#include "fleet/config/role_configs.h"
+#include "nn/io/hugging_face.h"
+#include "nn/models/text_model.h"
 #include "tests/core/temp_folder.h"
 #include "tests/fleet/supervised_run_config.h"
 
@@ -84,6 +93,113 @@ TEST(ResolveSupervisedTest, RejectsMissingPretrainedModel) {
   const Status refused = ResolveSupervised(&config);
   EXPECT_EQ(refused.code(), Code::kNotFound);
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("/none: no such folder"));
+}
+
+// A folder whose config.json is that of a small model, with the given replacements.
+class PretrainedKeysTest : public ::testing::Test {
+ protected:
+  static TransformerOptions Small(TransformerConfig::Family family) {
+    using Family = TransformerConfig::Family;
+    const bool one_type = family == Family::kRoberta || family == Family::kDistilBert;
+    const bool wide = family == Family::kAlbert || family == Family::kElectra;
+    return {.config = {.family = family,
+                       .vocabulary = 50,
+                       .hidden = 48,
+                       .embedding = wide ? 16 : 48,
+                       .layers = 3,
+                       .heads = 6,
+                       .intermediate = 80,
+                       .positions = 30,
+                       .token_types = one_type ? 1 : 2,
+                       .gelu = family == Family::kBert ? GeluForm::kTanh : GeluForm::kErf,
+                       .epsilon = family == Family::kDistilBert ? 1e-12f : 3e-6f}};
+  }
+  void Write(const TransformerOptions& options, const std::string& from = "",
+             const std::string& to = "") {
+    std::string text = TransformerConfigJson(options);
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, text.npos) << from;
+    std::ofstream(folder_.path() + "/config.json") << text.replace(at, from.size(), to);
+  }
+  // A run that sets nothing of the model but its folder, and `more`.
+  Result<Config> Resolved(const std::string& more = "") {
+    const Config small = SmallRun();
+    TROOP_ASSIGN_OR_RETURN(
+        Config config,
+        ParseConfig(
+            fmt::format("[evaluator]\nenabled = false\n[learner]\nalgorithm = \"classifier\"\n"
+                        "[data]\nreviews = \"{}\"\nvocabulary = \"{}\"\nmax_length = 16\n"
+                        "cache = \"\"\n[model]\npretrained = \"{}\"\n{}",
+                        small.data.reviews, small.data.vocabulary, folder_.path(), more),
+            "run.toml", {}));
+    TROOP_RETURN_IF_ERROR(ResolveSupervised(&config));
+    return config;
+  }
+  std::string Error(const std::string& more = "") { return Resolved(more).status().message(); }
+
+  const TempFolder folder_;
+};
+
+TEST_F(PretrainedKeysTest, TakesKeysThatAreNotSet) {
+  for (const auto family :
+       {TransformerConfig::Family::kBert, TransformerConfig::Family::kAlbert,
+        TransformerConfig::Family::kRoberta, TransformerConfig::Family::kDistilBert,
+        TransformerConfig::Family::kElectra}) {
+    const TransformerOptions there = Small(family);
+    Write(there);
+    const auto config = Resolved();
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(EnumName(config->model.architecture), NameOf(family));
+    EXPECT_EQ(config->model.vocab_size, 50);
+    const auto mine = TextModelOptions(ModelSetupOf(*config));
+    ASSERT_TRUE(mine.ok()) << mine.status().ToString();
+    EXPECT_EQ(mine->config, there.config) << NameOf(family);
+    // The run's own config, which a resume reads, says the same.
+    auto saved = ParseSavedConfig(ToToml(*config), "config.toml", {});
+    ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+    EXPECT_EQ(saved->model, config->model);
+    ASSERT_TRUE(ResolveSupervised(&*saved).ok());
+    EXPECT_EQ(saved->model, config->model);
+  }
+}
+
+TEST_F(PretrainedKeysTest, AcceptsEqualKeysAndRejectsOthers) {
+  Write(Small(TransformerConfig::Family::kElectra));
+  EXPECT_EQ(Error("architecture = \"electra\"\nhidden_size = 48\nembedding_size = 16\n"
+                  "num_hidden_layers = 3\nnum_attention_heads = 6\nintermediate_size = 80\n"
+                  "max_position_embeddings = 30\nhidden_act = \"auto\"\nlayer_norm_eps = 3e-6\n"
+                  "vocab_size = 0\n"),
+            "");
+  const std::pair<const char*, const char*> wrong[] = {
+      {"architecture = \"bert\"",
+       "model.architecture is \"bert\" (run.toml:12), but \"electra\" in "},
+      {"hidden_size = 128", "model.hidden_size is 128 (run.toml:12), but 48 in "},
+      {"embedding_size = 0", "model.embedding_size is 48 (run.toml:12), but 16 in "},
+      {"num_hidden_layers = 2", "model.num_hidden_layers is 2 (run.toml:12), but 3 in "},
+      {"num_attention_heads = 3", "model.num_attention_heads is 3 (run.toml:12), but 6 in "},
+      {"intermediate_size = 0", "model.intermediate_size is 192 (run.toml:12), but 80 in "},
+      {"max_position_embeddings = 512", "max_position_embeddings is 512 (run.toml:12), but 30 in "},
+      {"vocab_size = 47", "model.vocab_size is 47 (run.toml:12), but 50 in "},
+      {"hidden_act = \"gelu_new\"", "hidden_act is \"gelu_new\" (run.toml:12), but \"gelu\" in "},
+      {"layer_norm_eps = 1e-12", "layer_norm_eps is 1e-12 (run.toml:12), but 3e-06 in "}};
+  for (const auto& [key, says] : wrong) {
+    EXPECT_THAT(Error(key), ::testing::HasSubstr(says)) << key;
+    EXPECT_THAT(Error(key), ::testing::HasSubstr("/config.json; omit the key"));
+  }
+}
+
+TEST_F(PretrainedKeysTest, ChecksSizesOfTheModel) {
+  TransformerOptions options = Small(TransformerConfig::Family::kRoberta);
+  options.config.positions = 17;
+  Write(options);
+  EXPECT_THAT(Error(), ::testing::HasSubstr("data.max_length: 16 exceeds "
+                                            "model.max_position_embeddings = 17 - 2, for roberta"));
+  Write(Small(TransformerConfig::Family::kBert), "\"type_vocab_size\": 2",
+        "\"type_vocab_size\": 3");
+  EXPECT_THAT(Error(), ::testing::HasSubstr("\"type_vocab_size\" is 3: only 2 is supported"));
+  options.config.positions = 30, options.config.vocabulary = 46;
+  Write(options);
+  EXPECT_THAT(Error(), ::testing::HasSubstr("model.vocab_size is 46, must be 0 or at least"));
 }
 
 TEST(ResolveSupervisedTest, LeavesReinforcementLearningConfigUnchanged) {
