@@ -70,6 +70,11 @@ constexpr std::int64_t TokensMax(const ModelConfig& config) {
   const bool roberta = config.architecture == ModelArchitecture::kRoberta;
   return config.max_position_embeddings - (roberta ? 2 : 0);
 }
+// Number of a classifier's outputs: one per class, or the number of a regression.
+inline std::int64_t OutputsOf(const ModelConfig& model) {
+  if (model.problem_type == ProblemType::kRegression) return 1;
+  return model.labels.empty() ? 2 : std::int64_t(model.labels.size());
+}
 // Declares the keys.
 void VisitKeys(ModelConfig& config, ConfigVisitor& visitor);
 

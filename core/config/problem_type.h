@@ -8,8 +8,7 @@
 
 namespace troop {
 
-// Kind of prediction that a supervised model makes for a text; names as in Hugging Face's
-// config.json.
+// Kind of a supervised model's prediction for a text; names as in Hugging Face's config.json.
 //   kSingleLabel: one of the classes (softmax, cross entropy)
 //   kMultiLabel:  any number of the classes (a sigmoid and binary cross entropy for each)
 //   kRegression:  a number (mean squared error)

@@ -79,6 +79,52 @@ TransformerHead HeadOf(const JsonValue& json) {
   return TransformerHead::kPooled;
 }
 
+// Names of the classes by id, which must be 0 to n - 1. Without the key: 2 classes without names,
+// as in the package.
+Status ReadLabels(const JsonValue& json, TransformerOptions* options) {
+  const JsonValue* const labels = json.Find("id2label");
+  if (labels != nullptr && labels->kind != JsonValue::Kind::kNull) {
+    if (labels->kind != JsonValue::Kind::kObject) return DataLoss("\"id2label\" is not an object");
+    for (std::size_t i = 0; i < labels->object.size(); ++i) {
+      const JsonValue* const name = labels->Find(std::to_string(i));
+      if (name == nullptr || name->kind != JsonValue::Kind::kString) {
+        return InvalidArgument("\"id2label\" has {} labels, but no name for {}: ids are 0 to {}",
+                               labels->object.size(), i, labels->object.size() - 1);
+      }
+      options->labels.push_back(name->string);
+    }
+    options->classes = std::max<std::int64_t>(1, std::int64_t(options->labels.size()));
+  }
+  if (const JsonValue* const n = json.Find("num_labels");
+      n != nullptr && n->kind != JsonValue::Kind::kNull) {
+    TROOP_ASSIGN_OR_RETURN(const std::int64_t count, json.Integer("num_labels"));
+    if (count < 1 || (!options->labels.empty() && count != options->classes)) {
+      return InvalidArgument("\"num_labels\" is {}, but \"id2label\" has {} labels; remove one",
+                             count, options->labels.size());
+    }
+    options->classes = count;
+  }
+  return Status::Ok();
+}
+
+// The kind of prediction. Without the key one output is a regression, as in the package.
+Status ReadProblemType(const JsonValue& json, TransformerOptions* options) {
+  const JsonValue* const type = json.Find("problem_type");
+  if (type == nullptr || type->kind == JsonValue::Kind::kNull) {
+    if (options->classes == 1) options->problem_type = ProblemType::kRegression;
+    return Status::Ok();
+  }
+  const std::optional<ProblemType> known = ParseEnum<ProblemType>(type->string);
+  if (type->kind != JsonValue::Kind::kString || !known) {
+    return InvalidArgument(
+        "\"problem_type\" is \"{}\": only single_label_classification, "
+        "multi_label_classification and regression are supported",
+        type->string);
+  }
+  options->problem_type = *known;
+  return Status::Ok();
+}
+
 // Rejects settings that give the same weights another meaning.
 Status CheckVariants(const JsonValue& json) {
   for (const char* const key : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
@@ -293,16 +339,14 @@ Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
   TROOP_ASSIGN_OR_RETURN(config.gelu, ReadGelu(json, NamesFor(*family).activation));
   TROOP_RETURN_IF_ERROR(CheckVariants(json));
   options.head = HeadOf(json);
-  if (const JsonValue* labels = json.Find("id2label"); labels != nullptr) {
-    if (labels->kind != JsonValue::Kind::kObject && labels->kind != JsonValue::Kind::kNull)
-      return DataLoss("\"id2label\" is not an object");
-    options.classes = std::max<std::int64_t>(1, std::int64_t(labels->object.size()));
-  }
+  TROOP_RETURN_IF_ERROR(ReadLabels(json, &options));
+  if (options.head == TransformerHead::kClassifier)
+    TROOP_RETURN_IF_ERROR(ReadProblemType(json, &options));
   TROOP_RETURN_IF_ERROR(CheckTransformer(config));
   return options;
 }
 
-// Writes the keys that the package reads; two classes get the labels of sentiment models.
+// Writes the keys that the package reads; two classes without names get those of sentiment models.
 std::string TransformerConfigJson(const TransformerOptions& options) {
   const TransformerConfig& config = options.config;
   const FamilyForm& form = FormOf(config.family);
@@ -313,7 +357,11 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
   JsonObject labels, numbers, json;
   for (std::int64_t i = 0; i < options.classes; ++i) {
     std::string label = fmt::format("LABEL_{}", i);
-    if (options.classes == 2) label = i == 0 ? "negative" : "positive";
+    if (std::int64_t(options.labels.size()) == options.classes) {
+      label = options.labels[std::size_t(i)];
+    } else if (options.classes == 2) {
+      label = i == 0 ? "negative" : "positive";
+    }
     labels.Add(std::to_string(i), label);
     numbers.Add(label, i);
   }
@@ -337,6 +385,8 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
   if (form.map[0] != '\0') json.Add("embedding_size", config.embedding);
   if (form.shared) json.Add("num_hidden_groups", std::int64_t{1});
   if (form.padding >= 0) json.Add("pad_token_id", form.padding);
+  if (options.head == TransformerHead::kClassifier)
+    json.Add("problem_type", EnumName(options.problem_type));
   return json.str();
 }
 

@@ -59,6 +59,7 @@ Result<LstmConfig> LstmModelOptions(const ModelSetup& setup) {
                     .hidden = m.hidden_size,
                     .layers = m.num_hidden_layers,
                     .attention = m.hidden_size,
+                    .classes = OutputsOf(m),
                     .embedding_dropout = float(m.dropout),
                     .layer_dropout = float(m.dropout),
                     .classifier_dropout = float(m.classifier_dropout)};
@@ -88,6 +89,9 @@ Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
       .sinusoids = m.position_init == PositionInit::kSinusoids};
   options.head = setup.algorithm == AlgorithmKind::kMaskedLm ? TransformerHead::kMaskedLm
                                                              : TransformerHead::kClassifier;
+  options.classes = OutputsOf(m);
+  options.labels = m.labels;
+  options.problem_type = m.problem_type;
   options.recompute = m.gradient_checkpointing;
   const Status fits = CheckTransformer(options.config);
   if (!fits.ok()) return fits.WithContext("[model]");
@@ -106,12 +110,12 @@ Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
   return MakeTransformer(options);
 }
 
-// Two classes: negative and positive.
+// One action per output.
 EnvSpec ReviewSpec(const ModelSetup& setup) {
   EnvSpec spec;
   spec.id = "reviews";
   spec.observation = {DType::kI32, {setup.max_length}};
-  spec.action.count = 2;
+  spec.action.count = OutputsOf(setup.model);
   return spec;
 }
 

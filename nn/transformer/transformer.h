@@ -3,7 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "core/config/problem_type.h"
 #include "kernels/transformer/dropout.h"
 #include "kernels/transformer/layer_norm_gelu.h"
 #include "nn/parallel/tensor_parallel.h"
@@ -63,6 +66,10 @@ struct TransformerOptions {
   TransformerConfig config;
   TransformerHead head = TransformerHead::kClassifier;
   std::int64_t classes = 2;
+  // Meaning of a classifier's outputs, for config.json: names by id (empty: default names), and the
+  // kind of prediction.
+  std::vector<std::string> labels;
+  ProblemType problem_type = ProblemType::kSingleLabel;
   // Activation recomputation: backward repeats each layer's forward from its input, the only
   // activation that is kept (Chen et al. 2016). A third more products; of BERT-base's 16 hidden
   // sizes per token and layer, one is kept.

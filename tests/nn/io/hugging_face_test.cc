@@ -77,6 +77,28 @@ TEST(HuggingFaceTest, RoundTripsConfig) {
   }
 }
 
+TEST(HuggingFaceTest, RoundTripsLabelsAndProblemType) {
+  TransformerOptions options{TinyTransformer(TransformerConfig::Family::kBert, 0.3f),
+                             TransformerHead::kClassifier, 3};
+  options.labels = {"anger", "joy \"\\", "Ärger"};
+  for (const ProblemType problem : {ProblemType::kSingleLabel, ProblemType::kMultiLabel}) {
+    options.problem_type = problem;
+    const auto read = ParseTransformerConfig(TransformerConfigJson(options));
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_EQ(read->labels, options.labels);
+    EXPECT_EQ(read->problem_type, problem);
+  }
+  // One output without the key is a regression, as in transformers.
+  options = {options.config, TransformerHead::kClassifier, 1};
+  options.problem_type = ProblemType::kRegression;
+  std::string json = TransformerConfigJson(options);
+  EXPECT_THAT(json, HasSubstr("\"problem_type\": \"regression\""));
+  json.erase(json.find(", \"problem_type\""),
+             std::string(", \"problem_type\": \"regression\"").size());
+  EXPECT_EQ(ParseTransformerConfig(json)->problem_type, ProblemType::kRegression);
+  EXPECT_EQ(ParseTransformerConfig(json)->classes, 1);
+}
+
 TEST(HuggingFaceTest, RejectsUnsupportedConfigs) {
   const std::string bert = ReadFixture("bert/config.json"),
                     albert = ReadFixture("albert/config.json");
