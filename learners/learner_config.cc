@@ -228,6 +228,12 @@ void VisitKeys(LearnerConfig& c, ConfigVisitor& v) {
            "accumulation); 0 means the learner's whole share of the batch.",
            Between(0, 65536)},
           c.micro_batch_size);
+  v.Visit({.name = "learner.class_weights",
+           .doc = "classifier: weights of the classes in the loss, for unbalanced data. "
+                  "\"balanced\" weights a class by the number of training examples divided by "
+                  "(number of classes · examples of the class); the loss of a batch is the "
+                  "weighted mean. Evaluations are not weighted."},
+          c.class_weights);
   v.Visit({"learner.program_socket",
            "external: Unix socket on which the program that computes the updates listens; "
            "troop.Learner sets it."},

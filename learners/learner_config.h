@@ -24,6 +24,15 @@ enum class TdLoss : std::uint8_t {
 };
 constexpr auto EnumNames(TdLoss) { return std::to_array<std::string_view>({"huber", "mse"}); }
 
+// Weights of the classes in the loss of a classifier.
+enum class ClassWeights : std::uint8_t {
+  kNone,      // every example counts equally
+  kBalanced,  // every class counts equally (learners/supervised/class_weights.h)
+};
+constexpr auto EnumNames(ClassWeights) {
+  return std::to_array<std::string_view>({"none", "balanced"});
+}
+
 // The learners ([learner]).
 struct LearnerConfig {
   AlgorithmKind algorithm = AlgorithmKind::kDqn;
@@ -72,11 +81,12 @@ struct LearnerConfig {
   std::int64_t hogwild_threads = 1;
   DeviceChoice device = DeviceChoice::kAuto;
   std::int64_t micro_batch_size = 0;  // supervised: examples per pass; 0: all of a batch
-  std::string program_socket;         // external: socket of the program
-  double program_timeout_s = 300;     // external: per batch
-  std::string demonstrations;         // recorded episodes to learn from; "": none
-  double demonstration_share = 0.25;  // of each batch
-  std::string init_from;              // run or checkpoint folder of the first weights; "": none
+  ClassWeights class_weights = ClassWeights::kNone;  // classifier
+  std::string program_socket;                        // external: socket of the program
+  double program_timeout_s = 300;                    // external: per batch
+  std::string demonstrations;                        // recorded episodes to learn from; "": none
+  double demonstration_share = 0.25;                 // of each batch
+  std::string init_from;  // run or checkpoint folder of the first weights; "": none
   bool operator==(const LearnerConfig&) const = default;
 };
 // Declares the keys.

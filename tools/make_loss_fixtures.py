@@ -12,6 +12,12 @@ definitions of the papers, with the gradient by automatic differentiation:
     reward, discount, log_mu, weight    f32: [B, S] three times, [B]
     out, or q and q_target              f32: [F, A + 1], continuous [F, 2D + 1], or [F, A] twice
     loss, gradient, priority            f64: [1], of out or q, [B]
+
+text.safetensors has the losses of text models instead, of B rows of N logits:
+
+    x, label, target, weight            f32 [B, N], i32 [B], f32 [B, N], f32 [N]
+    NAME_loss, NAME_gradient            f64 [1], [B, N] of the losses single_label, weighted,
+                                        multi_label and regression (of the first column)
 """
 
 import pathlib
@@ -194,7 +200,32 @@ def save(name, trained, loss_of, inputs):
               FOLDER / f"{name}.safetensors")
 
 
+def save_text_losses():
+    torch.manual_seed(43)
+    rows, classes = 7, 4
+    batch = {"x": 3 * torch.randn(rows, classes),
+             "label": torch.tensor([0, 2, 2, 3, 0, 2, 1]).int(),
+             "target": (torch.rand(rows, classes) < 0.4).float(),
+             "weight": torch.tensor([0.75, 2.5, 0.5, 1.25])}
+    label, target = batch["label"].long(), batch["target"].double()
+    weight = batch["weight"].double()
+    losses = {
+        "single_label": lambda x: torch.nn.CrossEntropyLoss()(x, label),
+        "weighted": lambda x: torch.nn.CrossEntropyLoss(weight=weight)(x, label),
+        "multi_label": lambda x: torch.nn.BCEWithLogitsLoss()(x, target),
+        "regression": lambda x: torch.nn.MSELoss()(x[:, 0], target[:, 1] - 2 * target[:, 0])}
+    results = {}
+    for name, loss_of in losses.items():
+        x = batch["x"].double().requires_grad_()
+        loss = loss_of(x)
+        loss.backward()
+        results[f"{name}_loss"] = loss.detach().reshape(1)
+        results[f"{name}_gradient"] = x.grad
+    save_file({**batch, **results}, FOLDER / "text.safetensors")
+
+
 def main():
+    save_text_losses()
     batch, continuous = make_batch(), make_continuous_batch()
     save("r2d2", "q", lambda b: q_loss(b, lambda *x: n_step_targets(*x, rescaled=True), ETA), batch)
     save("q_lambda", "q", lambda b: q_loss(b, lambda_targets, 0), batch)

@@ -446,6 +446,14 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.data.word_dropout > 0 && c.learner.algorithm != AlgorithmKind::kClassifier,
           {"data.word_dropout", "learner.algorithm"},
           "is supported by the classifier only (learner.algorithm is {}); set 0", algorithm);
+  // Class weights are of no use to labels and numbers, and a single class needs no model.
+  const bool classifies = c.learner.algorithm == AlgorithmKind::kClassifier;
+  const bool one_class = c.model.problem_type == ProblemType::kSingleLabel;
+  out->If(one_class && c.model.labels.size() == 1, {"model.labels"},
+          "has 1 name, must have at least 2 for \"single_label_classification\"; add one");
+  out->If(c.learner.class_weights != ClassWeights::kNone && (!classifies || !one_class),
+          {"learner.class_weights", "learner.algorithm", "model.problem_type"},
+          "requires learner.algorithm = \"classifier\" with one class per text; set \"none\"");
   // The LSTM baseline has no tensor parallelism, masked LM or pre-trained weights.
   const bool lstm = c.model.architecture == ModelArchitecture::kLstm;
   out->If(lstm && c.learner.algorithm != AlgorithmKind::kClassifier,

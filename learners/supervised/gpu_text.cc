@@ -68,6 +68,12 @@ Result<TextDevice> OpenTextDevice(const TrainingConfig& config, const TensorPara
         fmt::format("model.architecture = \"{}\"", EnumName(config.model.architecture)));
   if (config.optimizer.type == OptimizerType::kAdaGrad)
     return OnlyOnCpu("optimizer.type = \"adagrad\"");
+  if (config.model.problem_type != ProblemType::kSingleLabel) {
+    return OnlyOnCpu(
+        fmt::format("model.problem_type = \"{}\"", EnumName(config.model.problem_type)));
+  }
+  if (config.learner.class_weights != ClassWeights::kNone)
+    return OnlyOnCpu("learner.class_weights");
   if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
   TROOP_ASSIGN_OR_RETURN(opened.step.precision,
                          DevicePrecisionOf(ModelSetupOf(config), opened.device->info()));

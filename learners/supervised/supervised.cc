@@ -13,6 +13,7 @@
 #include "core/storage/read_file.h"
 #include "datasets/text/masked_lm.h"
 #include "learners/nonfinite_report.h"
+#include "learners/supervised/class_weights.h"
 #include "learners/supervised/gpu_supervised.h"
 #include "learners/supervised/model_shard.h"
 #include "learners/train_state.h"
@@ -47,7 +48,7 @@ class Supervised final : public Algorithm,
       : config_(config),
         parts_(std::move(parts)),
         share_(config, parts_.data),
-        step_(&model_.module(), share_.batches().words()) {}
+        step_(&model_.module(), share_.batches().words(), config.model.problem_type) {}
 
   ExternalOptimizer* external_optimizer() override { return this; }
   TensorParallelMember* tensor_parallel() override { return this; }
@@ -202,6 +203,13 @@ void DropOtherClasses(const TransformerOptions& wanted, Pretrained* there, bool 
             there->options.classes, wanted.classes);
 }
 
+// Class of each example.
+std::vector<std::int32_t> ClassesOf(const TokenizedDataset& set) {
+  std::vector<std::int32_t> classes;
+  for (const Sentiment sentiment : set.sentiments) classes.push_back(std::int32_t(sentiment));
+  return classes;
+}
+
 // tell: log the parameters that keep their random initial values.
 Status LoadPretrained(const TrainingConfig& config, const Module& whole, std::span<float> value,
                       bool tell) {
@@ -264,7 +272,7 @@ double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastL
   const ModelConfig& m = config.model;
   const double hidden = double(m.hidden_size), layers = double(m.num_hidden_layers);
   const double embedding = m.embedding_size > 0 ? double(m.embedding_size) : hidden;
-  const double tokens = double(batch.ids.size()), rows = double(batch.labels.size());
+  const double tokens = double(batch.ids.size()), rows = double(batch.rows());
   const bool masked = config.learner.algorithm == AlgorithmKind::kMaskedLm;
   // Pairs of tokens that attend to each other, in one layer.
   double pairs = 0, last_pairs = 0;  // last: of the tokens that the head reads, with all others
@@ -365,7 +373,10 @@ DistributedSampler::DistributedSampler(const TrainingConfig& config,
     : config_(config),
       data_(std::move(data)),
       order_(config, data_),
-      batches_(config, data_->tokenizer) {}
+      batches_(config, data_->tokenizer) {
+  if (config.learner.class_weights == ClassWeights::kBalanced)
+    class_weights_ = BalancedClassWeights(classes_ = ClassesOf(data_->train));
+}
 
 void DistributedSampler::SetRank(int rank, int ranks) {
   rank_ = rank;
@@ -397,6 +408,10 @@ DistributedSampler::Pieces DistributedSampler::Begin(std::uint64_t number) {
   const std::int64_t labels = batches_.LabelsOf(data_->train, pieces.batch.samples, pieces.batch);
   // The mean over learners of the scaled sums is the mean over all labels of the batch.
   pieces.scale = float(double(ranks_) / double(std::max<std::int64_t>(1, labels)));
+  if (!class_weights_.empty()) {
+    for (const std::int32_t i : pieces.batch.samples)
+      pieces.labels.push_back(classes_[std::size_t(i)]);
+  }
   pieces.batch.samples = {};  // they belong to order_ and become invalid
   return pieces;
 }
@@ -409,7 +424,9 @@ std::size_t DistributedSampler::micro(const Pieces& pieces) const {
 TextBatch DistributedSampler::Make(const Pieces& pieces, std::size_t first) const {
   const std::span<const std::int32_t> mine(pieces.samples);
   const auto now = mine.subspan(first, std::min(micro(pieces), mine.size() - first));
-  return batches_.ForTraining(data_->train, now, pieces.batch);
+  TextBatch text = batches_.ForTraining(data_->train, now, pieces.batch);
+  text.weights = RowWeights(class_weights_, pieces.labels, text.labels);
+  return text;
 }
 
 // Time spent in `use` does not count as data time.
@@ -421,7 +438,7 @@ Status DistributedSampler::ForEach(std::uint64_t updates, double* data_s, const 
     const TextBatch text = i < pieces.ahead.size() ? pieces.ahead[i] : Make(pieces, first);
     *data_s += ToSeconds(clock_.Now() - begin);
     // No label: the samples are too short for a token to be masked.
-    if (!text.labels.empty()) TROOP_RETURN_IF_ERROR(use(text, pieces.scale, first + step >= count));
+    if (text.rows() > 0) TROOP_RETURN_IF_ERROR(use(text, pieces.scale, first + step >= count));
     begin = clock_.Now();
   }
   return Status::Ok();

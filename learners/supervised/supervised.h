@@ -92,7 +92,8 @@ class DistributedSampler {
     BatchSchedule::Batch batch;
     std::vector<std::int32_t> samples;
     float scale = 1;
-    std::vector<TextBatch> ahead;  // micro-batches made ahead
+    std::vector<std::int32_t> labels;  // of the whole batch; only with class weights
+    std::vector<TextBatch> ahead;      // micro-batches made ahead
   };
   std::uint64_t BatchBehind(std::uint64_t updates) const {
     return training_progress_ ? training_progress_->batches : updates;
@@ -103,6 +104,8 @@ class DistributedSampler {
 
   BatchSchedule order_;
   const TextCollator batches_;
+  std::vector<float> class_weights_;   // empty: none
+  std::vector<std::int32_t> classes_;  // of the training examples; only with class weights
   int rank_ = 0, ranks_ = 1;
   std::optional<TrainingProgress> training_progress_;  // nullopt: update n uses batch n
   std::optional<Pieces> ahead_;

@@ -37,6 +37,9 @@ TEST(ConfigSupervisedTest, ReportsMissingAndConflictingReviewKeys) {
       {"[model]\nlayer_norm_eps = 1e-5\narchitecture = \"lstm\"\n", "has no layer norm"},
       {"[model]\nembedding_size = 64\n",
        "\"bert\" requires an embedding of size model.hidden_size"},
+      {"[model]\nlabels = [\"one\"]\n", "has 1 name, must have at least 2"},
+      {"class_weights = \"balanced\"\n[model]\nproblem_type = \"multi_label_classification\"\n",
+       "with one class per text; set \"none\""},
       {"[mesh]\ntp = 4\n", "4 tensor-parallel learners exceed 2 attention heads"},
       {"[mesh]\ndp = 2\n[fleet]\nlearners = 3\n", "omit fleet.learners"},
       {"[mesh]\nbatch_shares = [1, 1]\n", "2 shares for 1 workers"},
@@ -44,7 +47,10 @@ TEST(ConfigSupervisedTest, ReportsMissingAndConflictingReviewKeys) {
       {"[mesh]\ntp = 2\n[model]\narchitecture = \"lstm\"\n",
        "does not support tensor parallelism"}};
   for (const auto& [keys, says] : wrong) {
-    EXPECT_THAT(Parse(begin + data + keys).status().message(), HasSubstr(says)) << keys;
+    const bool of_learner = std::string_view(keys).starts_with("class_weights");
+    EXPECT_THAT(Parse(of_learner ? begin + keys + data : begin + data + keys).status().message(),
+                HasSubstr(says))
+        << keys;
   }
   const std::string mesh = "mesh = {dp = 2, tp = 2}\n";
   const Result<Config> meshed = Parse(mesh + begin + data);
@@ -59,6 +65,15 @@ TEST(ConfigSupervisedTest, ReportsMissingAndConflictingReviewKeys) {
   };
   EXPECT_TRUE(with_k(2).ok()) << with_k(2).status().ToString();
   EXPECT_THAT(with_k(3).status().message(), HasSubstr("3 exceeds the 2 workers"));
+}
+
+TEST(ConfigSupervisedTest, ClassWeightsNeedAClassifier) {
+  const std::string data = "data = {reviews = \"r\", vocabulary = \"v\"}\n";
+  for (const std::string algorithm : {"masked_lm", "dqn"}) {
+    const auto read = Parse(data + "learner = {class_weights = \"balanced\", algorithm = \"" +
+                            algorithm + "\"}\n");
+    EXPECT_THAT(read.status().message(), HasSubstr("learner.class_weights")) << algorithm;
+  }
 }
 
 }  // namespace
