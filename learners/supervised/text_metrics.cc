@@ -1,0 +1,302 @@
+// Implements the measures of text models, and their bootstrap.
+
+#include "learners/supervised/text_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/philox.h"
+#include "learners/supervised/rank_statistics.h"
+
+namespace troop {
+namespace {
+
+constexpr std::size_t kMetricsMax = 4;
+using Values = std::array<std::optional<double>, kMetricsMax>;
+
+// Names of Values, the main metric first.
+constexpr std::array<std::string_view, kMetricsMax> kClassNames = {"accuracy", "f1_macro",
+                                                                   "f1_micro", "auc"};
+constexpr std::array<std::string_view, kMetricsMax> kNumberNames = {"pearson", "spearman", "mse",
+                                                                    "mae"};
+
+// a / b, undefined for b = 0.
+std::optional<double> Ratio(double a, double b) {
+  if (b == 0) return std::nullopt;
+  return a / b;
+}
+
+// Counts of a class or label in a sample.
+struct Counts {
+  double hits = 0, support = 0, predicted = 0;
+  // 2 TP / (2 TP + FP + FN).
+  std::optional<double> F1() const { return Ratio(2 * hits, support + predicted); }
+};
+
+// Mean of the defined values.
+class Mean {
+ public:
+  void Add(std::optional<double> value) {
+    if (!value) return;
+    sum_ += *value;
+    ++count_;
+  }
+  std::optional<double> value() const { return Ratio(sum_, count_); }
+
+ private:
+  double sum_ = 0, count_ = 0;
+};
+
+// One sample's measures, from predictions that were prepared once. times: see rank_statistics.h.
+class Measured {
+ public:
+  virtual ~Measured() = default;
+  virtual Values Compute(std::span<const std::uint32_t> times) const = 0;
+};
+
+// Predictions of classes or labels, by column: whether each example has it, and is predicted to.
+class Classes final : public Measured {
+ public:
+  struct Column {
+    std::vector<std::uint8_t> has, predicted;  // [n]
+    ValueOrder order;                          // by the class's probability
+  };
+  Classes(std::vector<Column> columns, std::vector<std::uint8_t> correct, bool one_class)
+      : columns_(std::move(columns)), correct_(std::move(correct)), one_class_(one_class) {}
+
+  // Branch-free, so that the sums over a resample vectorize.
+  Counts CountsOf(std::size_t column, std::span<const std::uint32_t> times) const {
+    const Column& c = columns_[column];
+    std::uint64_t hits = 0, support = 0, predicted = 0;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      hits += times[i] * std::uint64_t(c.has[i] & c.predicted[i]);
+      support += times[i] * std::uint64_t(c.has[i]);
+      predicted += times[i] * std::uint64_t(c.predicted[i]);
+    }
+    return {double(hits), double(support), double(predicted)};
+  }
+  // Only the order of the scores matters, so it is computed once for all resamples.
+  std::optional<double> AucOf(std::size_t column, std::span<const std::uint32_t> times) const {
+    return AreaUnderCurve(columns_[column].order, columns_[column].has, times);
+  }
+  // Two exclusive classes have one curve, that of the second class.
+  Values Compute(std::span<const std::uint32_t> times) const override {
+    // The share of examples whose whole answer is correct.
+    double n = 0, correct = 0;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      n += times[i];
+      correct += times[i] * correct_[i];
+    }
+    // Macro averages are means over columns, micro averages are ratios of sums over columns.
+    Mean f1, auc;
+    Counts all;
+    for (std::size_t j = 0; j < columns_.size(); ++j) {
+      const Counts counts = CountsOf(j, times);
+      f1.Add(counts.F1());
+      all.hits += counts.hits;
+      all.support += counts.support;
+      all.predicted += counts.predicted;
+      if (!one_class_ || columns_.size() > 2 || j == 1) auc.Add(AucOf(j, times));
+    }
+    return {Ratio(correct, n), f1.value(), all.F1(), auc.value()};
+  }
+  std::size_t columns() const { return columns_.size(); }
+
+ private:
+  const std::vector<Column> columns_;
+  const std::vector<std::uint8_t> correct_;  // [n] the whole answer
+  const bool one_class_;
+};
+
+// Predicted numbers.
+class Numbers final : public Measured {
+ public:
+  // x: predictions.
+  Numbers(std::vector<double> x, std::vector<double> target)
+      : x_(std::move(x)), target_(std::move(target)), x_order_(x_), target_order_(target_) {}
+  Values Compute(std::span<const std::uint32_t> times) const override {
+    double n = 0, squares = 0, distances = 0;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      const double error = x_[i] - target_[i];
+      n += times[i];
+      squares += times[i] * error * error;
+      distances += times[i] * std::fabs(error);
+    }
+    // Ranks change with the sample, because an example may occur several times.
+    std::vector<double> x_rank(x_.size()), target_rank(x_.size());
+    AverageRanks(x_order_, times, x_rank);
+    AverageRanks(target_order_, times, target_rank);
+    return {Correlation(x_, target_, times), Correlation(x_rank, target_rank, times),
+            Ratio(squares, n), Ratio(distances, n)};
+  }
+
+ private:
+  const std::vector<double> x_, target_;
+  const ValueOrder x_order_, target_order_;
+};
+
+// Softmax in f64, with the largest logit subtracted against overflow.
+std::vector<double> Probabilities(std::span<const float> logits) {
+  const double largest = std::ranges::max(logits);
+  std::vector<double> p;
+  for (const float x : logits) p.push_back(std::exp(double(x) - largest));
+  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+// The predicted class, as argmax of NumPy.
+std::size_t FirstLargest(std::span<const float> logits) {
+  return std::size_t(std::ranges::max_element(logits) - logits.begin());
+}
+
+// Element at a quantile of sorted values, linear between two (type 7 of Hyndman and Fan 1996, the
+// default of NumPy).
+double Quantile(const std::vector<double>& sorted, double quantile) {
+  const double at = quantile * double(sorted.size() - 1);
+  const auto low = std::size_t(at);
+  const std::size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (at - double(low)) * (sorted[high] - sorted[low]);
+}
+
+// Intervals of all values. A metric that is undefined in half of the samples has none.
+std::array<std::optional<ConfidenceInterval>, kMetricsMax> Intervals(
+    const Measured& measured, std::size_t n, const TextMetrics::Bootstrap& bootstrap) {
+  // Values of each metric over the resamples in which it is defined.
+  std::array<std::vector<double>, kMetricsMax> samples;
+  std::vector<std::uint32_t> times(n);
+  for (int r = 0; r < bootstrap.resamples; ++r) {
+    Rng rng({bootstrap.seed, Purpose::kBootstrap, 0, std::uint64_t(r)});
+    // A resample is stored as the number of times that each example occurs.
+    std::ranges::fill(times, 0U);
+    for (std::size_t i = 0; i < n; ++i) ++times[rng.Below(std::uint32_t(n))];
+    const Values values = measured.Compute(times);
+    for (std::size_t m = 0; m < values.size(); ++m) {
+      if (values[m]) samples[m].push_back(*values[m]);
+    }
+  }
+  std::array<std::optional<ConfidenceInterval>, kMetricsMax> intervals;
+  for (std::size_t m = 0; m < samples.size(); ++m) {
+    if (samples[m].empty() || int(samples[m].size()) * 2 < bootstrap.resamples) continue;
+    std::ranges::sort(samples[m]);
+    // The percentile interval of 95 %.
+    intervals[m] = {Quantile(samples[m], 0.025), Quantile(samples[m], 0.975)};
+  }
+  return intervals;
+}
+
+// Appends the defined values with their intervals.
+void AddMetrics(const Measured& measured, const TextMetrics::Bootstrap& bootstrap,
+                TextScores* scores) {
+  const auto n = std::size_t(scores->examples);
+  const Values values = measured.Compute(std::vector<std::uint32_t>(n, 1));
+  const auto intervals = Intervals(measured, n, bootstrap);
+  const std::span<const std::string_view> names = MetricNames(scores->problem);
+  for (std::size_t m = 0; m < values.size(); ++m) {
+    if (values[m]) scores->metrics.push_back({std::string(names[m]), *values[m], intervals[m]});
+  }
+}
+
+// Measures of each class, of the data themselves.
+void AddClasses(const Classes& classes, TextScores* scores) {
+  const std::vector<std::uint32_t> once(std::size_t(scores->examples), 1);
+  for (std::size_t j = 0; j < classes.columns(); ++j) {
+    const Counts counts = classes.CountsOf(j, once);
+    scores->classes.push_back({.support = std::int64_t(counts.support),
+                               .predicted = std::int64_t(counts.predicted),
+                               .precision = Ratio(counts.hits, counts.predicted),
+                               .recall = Ratio(counts.hits, counts.support),
+                               .f1 = counts.F1(),
+                               .auc = classes.AucOf(j, once)});
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> MetricNames(ProblemType problem) {
+  return problem == ProblemType::kRegression ? kNumberNames : kClassNames;
+}
+
+std::string_view MainMetric(ProblemType problem) { return MetricNames(problem)[0]; }
+
+const TextMetric* TextScores::Find(std::string_view name) const {
+  const auto it = std::ranges::find(metrics, name, &TextMetric::name);
+  return it == metrics.end() ? nullptr : &*it;
+}
+
+TextMetrics::TextMetrics(ProblemType problem, std::int64_t outputs)
+    : problem_(problem), outputs_(std::size_t(outputs)) {}
+
+// Texts without a label cannot be measured and are left out.
+void TextMetrics::Add(const TextBatch& batch, std::span<const float> logits) {
+  const bool labels = problem_ == ProblemType::kSingleLabel;
+  for (std::size_t i = 0; i < std::size_t(batch.rows()); ++i) {
+    if (labels && batch.labels[i] < 0) continue;
+    const auto row = logits.subspan(i * outputs_, outputs_);
+    logits_.insert(logits_.end(), row.begin(), row.end());
+    if (labels) {
+      TROOP_CHECK(std::size_t(batch.labels[i]) < outputs_, "label {} of {} classes",
+                  batch.labels[i], outputs_);
+      labels_.push_back(batch.labels[i]);
+    } else {
+      const auto target = std::span(batch.targets).subspan(i * outputs_, outputs_);
+      targets_.insert(targets_.end(), target.begin(), target.end());
+    }
+    ++examples_;
+  }
+}
+
+// 2·10⁸ visits of an output take about a second.
+int TextMetrics::AffordableResamples() const {
+  const double visits = double(std::max<std::int64_t>(1, examples_)) * double(outputs_);
+  return int(std::clamp(2e8 / visits, 100.0, 1000.0));
+}
+
+// Steps: columns of the predictions, the measures with their intervals, the classes.
+TextScores TextMetrics::Compute(const Bootstrap& bootstrap) const {
+  TextScores scores{.problem = problem_, .examples = examples_};
+  const auto n = std::size_t(examples_);
+  if (n == 0) return scores;
+  if (problem_ == ProblemType::kRegression) {
+    const Numbers numbers({logits_.begin(), logits_.end()}, {targets_.begin(), targets_.end()});
+    AddMetrics(numbers, bootstrap, &scores);
+    return scores;
+  }
+  const bool one_class = problem_ == ProblemType::kSingleLabel;
+  if (one_class) scores.confusion.assign(outputs_, std::vector<std::int64_t>(outputs_));
+  // Columns of the predictions, of equal length n.
+  const std::vector<std::uint8_t> none(n);
+  std::vector<std::vector<std::uint8_t>> has(outputs_, none), predicted(outputs_, none);
+  std::vector<std::vector<double>> score(outputs_, std::vector<double>(n));
+  std::vector<std::uint8_t> correct(n, 1);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto row = std::span(logits_).subspan(i * outputs_, outputs_);
+    // One class: the scores are probabilities, since logits of different texts are not comparable.
+    if (one_class) {
+      const std::size_t best = FirstLargest(row), label = std::size_t(labels_[i]);
+      ++scores.confusion[label][best];
+      has[label][i] = predicted[best][i] = 1;
+      const std::vector<double> p = Probabilities(row);
+      for (std::size_t j = 0; j < outputs_; ++j) score[j][i] = p[j];
+    } else {
+      for (std::size_t j = 0; j < outputs_; ++j) {
+        has[j][i] = targets_[i * outputs_ + j] > 0.5f;
+        predicted[j][i] = row[j] > 0;
+        score[j][i] = double(row[j]);
+      }
+    }
+    for (std::size_t j = 0; j < outputs_; ++j) correct[i] &= has[j][i] == predicted[j][i];
+  }
+  std::vector<Classes::Column> columns;
+  for (std::size_t j = 0; j < outputs_; ++j) {
+    columns.push_back({std::move(has[j]), std::move(predicted[j]), ValueOrder(score[j])});
+  }
+  const Classes classes(std::move(columns), std::move(correct), one_class);
+  AddMetrics(classes, bootstrap, &scores);
+  AddClasses(classes, &scores);
+  return scores;
+}
+
+}  // namespace troop
