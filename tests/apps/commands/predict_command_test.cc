@@ -522,7 +522,8 @@ TEST(PredictTest, RejectsInvalidModelFoldersInOneLine) {
   EXPECT_THAT(without("model.safetensors"), HasSubstr("model.safetensors"));
   EXPECT_THAT(without("vocab.txt"), HasSubstr("neither vocab.txt nor spiece.model exists"));
   EXPECT_THAT(replaced("{", "{{"), HasSubstr("config.json"));
-  EXPECT_THAT(replaced("\"bert\"", "\"gpt2\""), HasSubstr("only bert and albert"));
+  EXPECT_THAT(replaced("\"bert\"", "\"gpt2\""),
+              HasSubstr("only bert, albert, roberta, distilbert and electra"));
   EXPECT_THAT(replaced("BertForSequenceClassification", "BertModel"), HasSubstr("is neither for"));
   EXPECT_THAT(replaced("BertForSequenceClassification", "BertForMaskedLM"),
               HasSubstr("has no cls.predictions"));
