@@ -20,7 +20,8 @@ VERSION = "14.0.0"
 END = 0x110000
 SURROGATES = range(0xD800, 0xE000)
 HANGUL = range(0xAC00, 0xD7A4)   # decomposed by arithmetic
-CONTROL, SPACE, PUNCTUATION, MARK, CASED, CASE_IGNORABLE, DIGIT = (1 << bit for bit in range(7))
+(CONTROL, SPACE, PUNCTUATION, MARK, CASED, CASE_IGNORABLE, DIGIT, LETTER, NUMBER, COMBINING,
+ UNASSIGNED, NOT_COMPOSED) = (1 << bit for bit in range(12))
 
 
 def flags_of(code):
@@ -34,6 +35,13 @@ def flags_of(code):
     flags |= PUNCTUATION if category[0] == "P" else 0
     flags |= MARK if category == "Mn" else 0
     flags |= DIGIT if char.isdigit() else 0
+    flags |= LETTER if category[0] == "L" else 0
+    flags |= NUMBER if category[0] == "N" else 0
+    flags |= COMBINING if category[0] == "M" else 0
+    flags |= UNASSIGNED if category == "Cn" else 0
+    # NFC does not restore these after their decomposition into several characters.
+    several = len(unicodedata.normalize("NFD", char)) > 1
+    flags |= NOT_COMPOSED if several and unicodedata.normalize("NFC", char) != char else 0
     # A capital sigma classifies its neighbors: final after a cased letter, skipping ignorables.
     if (char + "Σ").lower().endswith("ς"):
         flags |= CASED
@@ -143,10 +151,11 @@ def is_checked(code):
 
 
 def digest():
-    """SHA-256 over one line per code point: flags, combining class, lower case, NFD, NFKD."""
+    """SHA-256 over one line per code point: flags, combining class, lower case, NFD, NFKD, NFC of
+    NFD, NFC of NFKD."""
     sha = hashlib.sha256()
     for char in map(chr, filter(is_checked, range(END))):
-        forms = (unicodedata.normalize(form, char) for form in ("NFD", "NFKD"))
+        forms = (unicodedata.normalize(form, char) for form in ("NFD", "NFKD", "NFC", "NFKC"))
         line = " ".join((f"{flags_of(ord(char))} {unicodedata.combining(char)}", char.lower(),
                          *forms))
         sha.update(line.encode() + b"\n")

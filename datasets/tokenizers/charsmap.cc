@@ -64,6 +64,21 @@ std::string_view Charsmap::Match(std::string_view text, std::size_t* length) con
   return *length > 0 ? std::string_view(replacements_.c_str() + longest) : std::string_view();
 }
 
+std::string_view Charsmap::MatchShortest(std::string_view text, std::size_t* length) const {
+  *length = 0;
+  if (units_.empty()) return {};
+  std::uint32_t unit = 0;
+  std::size_t node = OffsetOf(units_[0]);
+  for (std::size_t i = 0; i < text.size() && text[i] != 0 && Next(&node, text[i], &unit); ++i) {
+    if (!HasLeaf(unit)) continue;
+    const std::uint32_t value = node < units_.size() ? ValueOf(units_[node]) : 0x7FFFFFFF;
+    if (value >= replacements_.size()) return {};
+    *length = i + 1;
+    return replacements_.c_str() + value;
+  }
+  return {};
+}
+
 bool Charsmap::IsFree(char first, char second) const {
   if (units_.empty()) return true;
   // Called for pairs of ASCII bytes, to find those that map to themselves.

@@ -22,6 +22,8 @@ class Charsmap {
   // Returns the replacement of the longest sequence that `text` begins with, and its size in bytes
   // in `length`; 0 if there is none. O(length).
   std::string_view Match(std::string_view text, std::size_t* length) const;
+  // Matches the shortest sequence instead, which Hugging Face's tokenizers take.
+  std::string_view MatchShortest(std::string_view text, std::size_t* length) const;
   // True if no sequence begins with these two bytes.
   bool IsFree(char first, char second) const;
 

@@ -1,10 +1,11 @@
-// Unicode tables and algorithms that BERT's and ALBERT's tokenizers need: case, decomposition,
-// UTF-8.
+// Unicode tables and algorithms that the tokenizers need: categories, case, normal forms, UTF-8.
 
 #include "datasets/tokenizers/unicode.h"
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "core/base/check.h"
@@ -16,7 +17,7 @@ namespace {
 // A run of characters with one value, from `first` to the next run's `first`.
 struct Run {
   char32_t first;
-  std::uint8_t value;
+  std::uint16_t value;
 };
 // Replacement of one character by a range of the pool; sorted by `from`.
 struct Mapping {
@@ -58,11 +59,14 @@ class Tables {
     for (auto* mapping : {&lower, &canonical, &compatible}) ReadMapping(mapping);
     TROOP_CHECK(position_ == bytes_.size(), "{} of {} bytes", position_, bytes_.size());
     bytes_ = {};
+    FindCompositions();
   }
 
   std::vector<Run> flags, combining;
   std::vector<Mapping> lower, canonical, compatible;
   std::u32string pool;
+  // Pairs that compose, first << 32 | second, with the composed character; sorted.
+  std::vector<std::pair<std::uint64_t, char32_t>> compositions;
 
  private:
   // Reads a LEB128 varint.
@@ -88,7 +92,7 @@ class Tables {
     for (Run& run : *runs) {
       run.first = first;
       first += Next();
-      run.value = std::uint8_t(Next());
+      run.value = std::uint16_t(Next());
     }
   }
 
@@ -113,22 +117,44 @@ class Tables {
     }
   }
 
+  // Inverts the canonical decompositions. They are complete, so the first character of a pair is
+  // what all but the last of a longer one compose to.
+  void FindCompositions();
+
   std::string bytes_;
   std::size_t position_ = 0;
 };
+
+// Value of the run that contains `c`. O(log runs).
+std::uint16_t Find(const std::vector<Run>& runs, char32_t c) {
+  // Runs cover all code points from 0, so a predecessor always exists.
+  const auto after = std::upper_bound(runs.begin(), runs.end(), c,
+                                      [](char32_t code, const Run& r) { return code < r.first; });
+  return std::prev(after)->value;
+}
+
+void Tables::FindCompositions() {
+  std::map<std::u32string_view, char32_t> composed;
+  for (const auto& [from, offset, length] : canonical) {
+    if (length < 2 || Find(flags, from) & kCharNotComposed) continue;
+    composed.emplace(std::u32string_view(pool).substr(offset, length), from);
+  }
+  for (const auto& [text, to] : composed) {
+    char32_t first = text[0];
+    if (text.size() > 2) {
+      const auto found = composed.find(text.substr(0, text.size() - 1));
+      if (found == composed.end()) continue;
+      first = found->second;
+    }
+    compositions.push_back({std::uint64_t(first) << 32 | text.back(), to});
+  }
+  std::sort(compositions.begin(), compositions.end());
+}
 
 const Tables& TheTables() {
   // Initialized once, thread-safe.
   static const Tables tables;
   return tables;
-}
-
-// Value of the run that contains `c`. O(log runs).
-std::uint8_t Find(const std::vector<Run>& runs, char32_t c) {
-  // Runs cover all code points from 0, so a predecessor always exists.
-  const auto after = std::upper_bound(runs.begin(), runs.end(), c,
-                                      [](char32_t code, const Run& r) { return code < r.first; });
-  return std::prev(after)->value;
 }
 
 // Replacement of `c`; empty: unchanged.
@@ -168,6 +194,25 @@ bool DecomposeHangul(char32_t c, std::u32string* out) {
   return true;
 }
 
+// The character that a pair composes to; 0: none.
+char32_t ComposePair(char32_t first, char32_t second) {
+  // Hangul: a leading consonant and a vowel, or a syllable without a trailing consonant and one.
+  constexpr char32_t kFirst = 0xAC00, kLeading = 0x1100, kVowel = 0x1161, kTrailing = 0x11A7;
+  constexpr char32_t kVowels = 21, kTrailings = 28, kSyllables = 11172, kLeadings = 19;
+  if (first - kLeading < kLeadings && second - kVowel < kVowels) {
+    return kFirst + ((first - kLeading) * kVowels + (second - kVowel)) * kTrailings;
+  }
+  if (first - kFirst < kSyllables && (first - kFirst) % kTrailings == 0 && second > kTrailing &&
+      second < kTrailing + kTrailings) {
+    return first + (second - kTrailing);
+  }
+  // All other pairs are in a table.
+  const auto& pairs = TheTables().compositions;
+  const std::uint64_t key = std::uint64_t(first) << 32 | second;
+  const auto found = std::lower_bound(pairs.begin(), pairs.end(), std::pair(key, char32_t(0)));
+  return found != pairs.end() && found->first == key ? found->second : 0;
+}
+
 // Canonical ordering: sorts runs of non-starters by combining class (Unicode 14.0, sec. 3.11).
 void OrderMarks(std::u32string* text) {
   for (std::size_t begin = 0; begin < text->size();) {
@@ -187,9 +232,31 @@ void OrderMarks(std::u32string* text) {
 
 }  // namespace
 
-std::uint8_t CharFlagsOf(char32_t c) { return Find(TheTables().flags, c); }
+std::uint16_t CharFlagsOf(char32_t c) { return Find(TheTables().flags, c); }
 
-std::uint8_t CombiningClass(char32_t c) { return Find(TheTables().combining, c); }
+// The sets differ only in U+001C to U+001F.
+bool IsWhiteSpace(char32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
+  return (CharFlagsOf(c) & kCharSpace) != 0;
+}
+
+std::uint8_t CombiningClass(char32_t c) { return std::uint8_t(Find(TheTables().combining, c)); }
+
+// One character may become several, but its neighbors have no influence.
+std::u32string LowerCaseOfEach(std::u32string_view text) {
+  const Tables& tables = TheTables();
+  std::u32string out;
+  out.reserve(text.size());
+  for (const char32_t c : text) {
+    const auto lower = c < 0x80 ? std::u32string_view() : Find(tables.lower, c);
+    if (!lower.empty()) {
+      out += lower;
+    } else {
+      out.push_back(c >= U'A' && c <= U'Z' ? c + 32 : c);
+    }
+  }
+  return out;
+}
 
 // Full lower-case mapping: one character may become several, and sigma depends on its context.
 std::u32string LowerCase(std::u32string_view text) {
@@ -230,6 +297,29 @@ std::u32string Decompose(std::u32string_view text, Decomposition form) {
     out += parts;
   }
   OrderMarks(&out);
+  return out;
+}
+
+// Each character composes with the last starter if no character between them has its class or a
+// higher one (Unicode 14.0, D117).
+std::u32string Compose(std::u32string_view decomposed) {
+  std::u32string out;
+  out.reserve(decomposed.size());
+  std::size_t starter = decomposed.npos;  // position in `out`
+  int class_before = 0;                   // of the last character after the starter; 0: none
+  for (const char32_t c : decomposed) {
+    const int combining = c < 0x300 ? 0 : CombiningClass(c);
+    const bool adjacent = starter != decomposed.npos && starter + 1 == out.size();
+    if (starter != decomposed.npos && (adjacent || (combining > class_before))) {
+      if (const char32_t composed = ComposePair(out[starter], c)) {
+        out[starter] = composed;
+        continue;
+      }
+    }
+    class_before = combining;
+    if (combining == 0) starter = out.size();
+    out.push_back(c);
+  }
   return out;
 }
 

@@ -12,17 +12,25 @@ namespace troop {
 // (about 0.3 ms) and never change: any thread may call all functions.
 
 // Bits of the result of CharFlagsOf.
-enum CharFlags : std::uint8_t {
+enum CharFlags : std::uint16_t {
   kCharControl = 1,      // category C*: control, format, surrogate, private use, unassigned
   kCharSpace = 2,        // str.isspace()
   kCharPunctuation = 4,  // category P*
   kCharMark = 8,         // category Mn: accents and other combining marks
   kCharCased = 16,       // and not case-ignorable; the context of a final sigma
   kCharCaseIgnorable = 32,
-  kCharDigit = 64,  // str.isdigit()
+  kCharDigit = 64,          // str.isdigit()
+  kCharLetter = 128,        // category L*
+  kCharNumber = 256,        // category N*
+  kCharCombining = 512,     // category M*: Mn, and marks that take space or enclose
+  kCharUnassigned = 1024,   // category Cn, a part of C*: added after Unicode 14.0, or never
+  kCharNotComposed = 2048,  // has a canonical decomposition that Compose does not undo
 };
 // Flags of a character; O(log of the table).
-std::uint8_t CharFlagsOf(char32_t c);
+std::uint16_t CharFlagsOf(char32_t c);
+// Property White_Space: char::is_whitespace of Rust and \s of Oniguruma. Unlike kCharSpace it does
+// not contain U+001C to U+001F.
+bool IsWhiteSpace(char32_t c);
 
 // Canonical combining class; 0: a starter.
 std::uint8_t CombiningClass(char32_t c);
@@ -34,6 +42,10 @@ std::u32string LowerCase(std::u32string_view text);
 // unicodedata.normalize("NFD" or "NFKD", text).
 enum class Decomposition : std::uint8_t { kCanonical, kCompatible };
 std::u32string Decompose(std::u32string_view text, Decomposition form);
+// Lower case of each character by itself, without final sigmas: to_lowercase of Rust's char.
+std::u32string LowerCaseOfEach(std::u32string_view text);
+// Canonical composition of a decomposed text (Unicode 14.0, sec. 3.11): NFC of NFD, NFKC of NFKD.
+std::u32string Compose(std::u32string_view decomposed);
 
 inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 

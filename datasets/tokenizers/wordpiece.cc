@@ -46,8 +46,10 @@ bool IsPunctuation(char32_t c) {
 // removed.
 Kind KindOf(char32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return Kind::kSpace;
-  const std::uint8_t flags = CharFlagsOf(c);
-  if (c == kReplacementCharacter || flags & kCharControl) return Kind::kNothing;
+  const std::uint16_t flags = CharFlagsOf(c);
+  // An unassigned character may be a letter of a later Unicode: it must not vanish.
+  const bool control = flags & kCharControl && !(flags & kCharUnassigned);
+  if (c == kReplacementCharacter || control) return Kind::kNothing;
   if (flags & kCharSpace) return Kind::kSpace;
   return IsCjk(c) ? Kind::kAlone : Kind::kPart;
 }
@@ -65,21 +67,12 @@ std::array<Kind, 256> MakeByteKinds() {
 // Immutable after MakeTries, so any number of threads may encode at the same time.
 class WordPiece final : public Tokenizer {
  public:
-  WordPiece(std::vector<std::string> pieces, const SpecialTokens& special, bool cased)
-      : pieces_(std::move(pieces)), special_(special), cased_(cased) {
-    // The fingerprint covers the case setting and all pieces in order.
-    const std::string_view how = cased ? "cased" : "uncased";
-    fingerprint_ = Crc32c(std::as_bytes(std::span(how)));
-    for (const std::string& piece : pieces_) {
-      fingerprint_ = Crc32c(std::as_bytes(std::span(piece)), fingerprint_);
-      fingerprint_ = Crc32c(std::as_bytes(std::span("\n", 1)), fingerprint_);
-    }
-  }
+  explicit WordPiece(WordPieceModel model) : model_(std::move(model)) {}
   // Builds one trie for the beginnings of words and one for their continuations, stored without ##.
   Status MakeTries() {
     std::vector<PieceTrie::Entry> first, later;
-    for (std::size_t id = 0; id < pieces_.size(); ++id) {
-      const std::string_view piece = pieces_[id];
+    for (std::size_t id = 0; id < model_.pieces.size(); ++id) {
+      const std::string_view piece = model_.pieces[id];
       // A piece with ## may also begin a word, if the text has "##".
       first.push_back({piece, std::int32_t(id)});
       if (piece.starts_with("##") && piece.size() > 2) {
@@ -92,22 +85,21 @@ class WordPiece final : public Tokenizer {
   }
 
   void Encode(std::string_view text, std::vector<TokenId>* ids) const override;
-  std::string_view piece(TokenId id) const override { return pieces_[std::size_t(id)]; }
-  int size() const override { return int(pieces_.size()); }
-  const SpecialTokens& special() const override { return special_; }
-  std::uint32_t fingerprint() const override { return fingerprint_; }
+  std::string_view piece(TokenId id) const override { return model_.pieces[std::size_t(id)]; }
+  int size() const override { return int(model_.pieces.size()); }
+  const SpecialTokens& special() const override { return model_.special; }
+  PairFormat pair_format() const override { return model_.pair; }
+  std::uint32_t fingerprint() const override { return model_.fingerprint; }
 
  private:
   std::size_t EncodeWide(std::string_view text, std::size_t begin, std::string* word,
                          std::vector<TokenId>* ids) const;
   void EncodeCharacters(std::u32string_view token, std::string* word,
                         std::vector<TokenId>* ids) const;
+  std::u32string Normalize(std::u32string_view token) const;
   void EncodeWord(std::string_view word, std::size_t characters, std::vector<TokenId>* ids) const;
 
-  const std::vector<std::string> pieces_;
-  const SpecialTokens special_;
-  const bool cased_;
-  std::uint32_t fingerprint_;
+  const WordPieceModel model_;
   PieceTrie first_, later_;
   const std::array<Kind, 256> byte_kinds_ = MakeByteKinds();
 };
@@ -128,7 +120,8 @@ void WordPiece::Encode(std::string_view text, std::vector<TokenId>* ids) const {
     const auto byte = static_cast<unsigned char>(text[i++]);
     switch (byte_kinds_[byte]) {
       case Kind::kPart:
-        word.push_back(cased_ || byte < 'A' || byte > 'Z' ? char(byte) : char(byte + 32));
+        word.push_back(!model_.lowercase || byte < 'A' || byte > 'Z' ? char(byte)
+                                                                     : char(byte + 32));
         break;
       case Kind::kAlone:
         end_word();
@@ -181,16 +174,21 @@ std::size_t WordPiece::EncodeWide(std::string_view text, std::size_t begin, std:
   return i;
 }
 
+// Folds case and removes accents, which decomposition turns into separate marks.
+std::u32string WordPiece::Normalize(std::u32string_view token) const {
+  std::u32string plain(token);
+  if (model_.final_sigma && model_.lowercase) plain = LowerCase(plain);
+  if (model_.strip_accents) {
+    plain = Decompose(plain, Decomposition::kCanonical);
+    std::erase_if(plain, [](char32_t c) { return CharFlagsOf(c) & kCharMark; });
+  }
+  return model_.final_sigma || !model_.lowercase ? plain : LowerCaseOfEach(plain);
+}
+
 // Encodes a token without white space: folds case, removes accents, then splits at punctuation.
 void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
                                  std::vector<TokenId>* ids) const {
-  std::u32string plain;
-  if (!cased_) {
-    // Accents become separate marks, which are removed.
-    plain = Decompose(LowerCase(token), Decomposition::kCanonical);
-    std::erase_if(plain, [](char32_t c) { return CharFlagsOf(c) & kCharMark; });
-    token = plain;
-  }
+  const std::u32string plain = Normalize(token);
   // Counted separately from bytes, because the limit of a word's length is in characters.
   std::size_t characters = 0;
   const auto end_word = [&] {
@@ -199,7 +197,7 @@ void WordPiece::EncodeCharacters(std::u32string_view token, std::string* word,
     characters = 0;
   };
   word->clear();
-  for (const char32_t c : token) {
+  for (const char32_t c : plain) {
     const bool alone = IsPunctuation(c);
     if (alone) end_word();
     AppendUtf8(c, word);
@@ -235,7 +233,7 @@ void WordPiece::EncodeWord(std::string_view word, std::size_t characters,
     trie = &later_;
   }
   ids->resize(ids_before);
-  ids->push_back(special_.unknown);
+  ids->push_back(model_.special.unknown);
 }
 
 // Splits vocab.txt into lines; the line number from 0 is the id. Accepts \r\n line ends.
@@ -257,27 +255,39 @@ Result<std::vector<std::string>> SplitPieces(std::string_view vocabulary) {
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> MakeWordPiece(std::string_view vocabulary,
-                                                 const TokenizerOptions& options) {
-  TROOP_ASSIGN_OR_RETURN(std::vector<std::string> pieces, SplitPieces(vocabulary));
-  // Ids of special tokens differ between vocabularies, so they are found by their text.
-  SpecialTokens special;
-  // All five are required: a vocabulary without [MASK] cannot be used for pretraining.
-  const std::pair<std::string_view, TokenId*> wanted[] = {{"[PAD]", &special.pad},
-                                                          {"[UNK]", &special.unknown},
-                                                          {"[CLS]", &special.begin},
-                                                          {"[SEP]", &special.end},
-                                                          {"[MASK]", &special.mask}};
-  for (const auto& [piece, id] : wanted) {
-    const auto found = std::find(pieces.begin(), pieces.end(), piece);
-    if (found == pieces.end()) {
-      return InvalidArgument("it has no line {}; it is not a vocabulary of BERT", piece);
-    }
-    *id = TokenId(found - pieces.begin());
-  }
-  auto tokenizer = std::make_unique<WordPiece>(std::move(pieces), special, options.cased);
+Result<std::unique_ptr<Tokenizer>> MakeWordPiece(WordPieceModel model) {
+  auto tokenizer = std::make_unique<WordPiece>(std::move(model));
   TROOP_RETURN_IF_ERROR(tokenizer->MakeTries());
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+Result<std::unique_ptr<Tokenizer>> MakeWordPiece(std::string_view vocabulary,
+                                                 const TokenizerOptions& options) {
+  WordPieceModel model{
+      .lowercase = !options.cased, .strip_accents = !options.cased, .final_sigma = true};
+  TROOP_ASSIGN_OR_RETURN(model.pieces, SplitPieces(vocabulary));
+  // Ids of special tokens differ between vocabularies, so they are found by their text.
+  // All five are required: a vocabulary without [MASK] cannot be used for pretraining.
+  const std::pair<std::string_view, TokenId*> wanted[] = {{"[PAD]", &model.special.pad},
+                                                          {"[UNK]", &model.special.unknown},
+                                                          {"[CLS]", &model.special.begin},
+                                                          {"[SEP]", &model.special.end},
+                                                          {"[MASK]", &model.special.mask}};
+  for (const auto& [piece, id] : wanted) {
+    const auto found = std::find(model.pieces.begin(), model.pieces.end(), piece);
+    if (found == model.pieces.end()) {
+      return InvalidArgument("it has no line {}; it is not a vocabulary of BERT", piece);
+    }
+    *id = TokenId(found - model.pieces.begin());
+  }
+  // The fingerprint covers the case setting and all pieces in order.
+  const std::string_view how = options.cased ? "cased" : "uncased";
+  model.fingerprint = Crc32c(std::as_bytes(std::span(how)));
+  for (const std::string& piece : model.pieces) {
+    model.fingerprint = Crc32c(std::as_bytes(std::span(piece)), model.fingerprint);
+    model.fingerprint = Crc32c(std::as_bytes(std::span("\n", 1)), model.fingerprint);
+  }
+  return MakeWordPiece(std::move(model));
 }
 
 }  // namespace troop

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/status.h"
 #include "datasets/tokenizers/tokenizer.h"
@@ -12,8 +15,25 @@ namespace troop {
 // text is split at white space, at punctuation and around CJK ideographs; without `cased` it is
 // lowercased and stripped of accents. Each word is then split greedily into the longest matching
 // pieces, where pieces after the first begin with ##. A word that pieces cannot cover, or with more
-// than 100 characters, is [UNK]. Equals the slow tokenizer of transformers where that neither
-// extracts special tokens nor composes characters first.
+// than 100 characters, is [UNK]. Characters that Unicode 14.0 does not have are parts of words, and
+// therefore [UNK].
+struct WordPieceModel {
+  std::vector<std::string> pieces{};  // by id
+  SpecialTokens special{};
+  PairFormat pair{};
+  bool lowercase = true;
+  bool strip_accents = true;
+  // Sigma at the end of a word becomes a final one, as in the slow tokenizer of transformers
+  // (Python's str.lower). Without this, text is normalized as in the fast one: accents are removed
+  // first, and each character is lowercased by itself. REQUIRES with it: both flags are equal.
+  bool final_sigma = false;
+  std::uint32_t fingerprint = 0;  // checksum of the file and the options
+};
+// Errors: kInvalidArgument: two pieces are equal, or one has more than PieceTrie::kBytesMax bytes.
+Result<std::unique_ptr<Tokenizer>> MakeWordPiece(WordPieceModel model);
+
+// Equals the slow tokenizer of transformers where that neither extracts special tokens nor composes
+// characters first nor removes characters that are not assigned.
 //
 // vocabulary: one piece per line, whose id is the line's number from 0; it must contain [PAD],
 // [UNK], [CLS], [SEP] and [MASK]. Errors: kInvalidArgument, naming the line.

@@ -45,5 +45,37 @@ TEST(ImdbTest, TokenIdsOfAllReviewsMatchPublishedOnes) {
             "ab54861b7a7e1a3783864b4aa39a30598e4c2ed823fbac207d7ac0ee2a4c32f3");
 }
 
+// Hashes all ids, with begin and end tokens, as i32 in little-endian order.
+std::string WideIdsSha256(const Reviews& reviews, const std::string& vocabulary) {
+  const auto tokenizer = OpenTokenizer(TROOP_SOURCE_DIR "/tests/fixtures/tokenizers/" + vocabulary);
+  std::string bytes;
+  for (const auto* set : {&reviews.train, &reviews.test}) {
+    for (const Review& review : *set) {
+      for (const TokenId id :
+           EncodeWithSpecialTokens(*tokenizer, review.text, std::size_t{1} << 30)) {
+        Append(id, &bytes);
+      }
+    }
+  }
+  return Sha256Hex(bytes);
+}
+
+// Hugging Face's tokenizers 0.23.3: tools/make_tokenizer_fixtures.py --corpus.
+TEST(ImdbTest, TokenIdsOfSmallHubTokenizersMatchHuggingFace) {
+  TROOP_SKIP_WITHOUT_DATA("imdb/aclImdb_labeled.tar.xz");
+  const Result<Reviews> reviews = ReadReviews(DataPath("imdb/aclImdb_labeled.tar.xz"));
+  ASSERT_TRUE(reviews.ok()) << reviews.status().ToString();
+  EXPECT_EQ(WideIdsSha256(*reviews, "roberta/vocab.json"),
+            "c665f36115badaffcae1e2dd5d42475566ba0a78f09bf81bbaf5015a8c2fb75d");
+  EXPECT_EQ(WideIdsSha256(*reviews, "roberta/tokenizer.json"),
+            "7a7c2905293f07e1235ec7a7e2ec3701a755cf74f5e55a971f39ffaf235cb36b");
+  EXPECT_EQ(WideIdsSha256(*reviews, "bert/tokenizer.json"),
+            "88617c590458a2c41efc04ffc15a2e1515715e42845bc5e179ad006124470dad");
+  EXPECT_EQ(WideIdsSha256(*reviews, "albert/tokenizer.json"),
+            "e6102e0988bc7fff30c1210675632030f18787a9010543affe30e57c50a7d6a1");
+  EXPECT_EQ(WideIdsSha256(*reviews, "xlmr/tokenizer.json"),
+            "8ea0ea4817fe9d0f2e7857c60f63f91d405ef3e0d087b716382aca9d591acae8");
+}
+
 }  // namespace
 }  // namespace troop

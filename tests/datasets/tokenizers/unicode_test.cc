@@ -26,12 +26,14 @@ TEST(UnicodeTest, EveryCharacterMatchesPython) {
     lines += std::to_string(CharFlagsOf(c)) + ' ' + std::to_string(CombiningClass(c));
     for (const std::u32string& text :
          {LowerCase({&c, 1}), Decompose({&c, 1}, Decomposition::kCanonical),
-          Decompose({&c, 1}, Decomposition::kCompatible)}) {
+          Decompose({&c, 1}, Decomposition::kCompatible),
+          Compose(Decompose({&c, 1}, Decomposition::kCanonical)),
+          Compose(Decompose({&c, 1}, Decomposition::kCompatible))}) {
       lines += ' ' + ToUtf8(text);
     }
     lines += '\n';
   }
-  EXPECT_EQ(Sha256Hex(lines), "cb6453153c06d1f4b990eaca70bd2a12a017c3d2b52a1f340f91d9e493f56203");
+  EXPECT_EQ(Sha256Hex(lines), "84620966c64663c7dc4cbc52d8509b2185dc6b3d05a6a68065bc6ab702920b09");
 }
 
 TEST(UnicodeTest, LowercasesFinalSigmaOnlyAtEndOfWord) {
@@ -49,6 +51,19 @@ TEST(UnicodeTest, OrdersMarksByCombiningClassBetweenStarters) {
   EXPECT_EQ(Decompose(U"\u00E1\u0323b\u0301\u0301", Decomposition::kCanonical),
             U"a\u0323\u0301b\u0301\u0301");
   EXPECT_EQ(Decompose(U"a\u0301b\u0323", Decomposition::kCanonical), U"a\u0301b\u0323");
+}
+
+TEST(UnicodeTest, ComposesMarksThatAreNotBlocked) {
+  const auto nfc = [](std::u32string_view text) {
+    return Compose(Decompose(text, Decomposition::kCanonical));
+  };
+  EXPECT_EQ(nfc(U"e\u0301\u0302"), U"\u00E9\u0302");  // equal classes: blocked
+  EXPECT_EQ(nfc(U"q\u0307\u0323e\u0301"), U"q\u0323\u0307\u00E9");
+  EXPECT_EQ(nfc(U"a\u0323\u0301"), U"\u1EA1\u0301");
+  EXPECT_EQ(nfc(U"d\u0307\u0323"), U"\u1E0D\u0307");
+  EXPECT_EQ(nfc(U"\u1112\u1161\u11AB\u1112\u1161\u11A7"), U"\uD55C\uD558\u11A7");
+  EXPECT_EQ(nfc(U"\u0344\u0958"), U"\u0308\u0301\u0915\u093C");  // excluded
+  EXPECT_EQ(nfc(U"\u0301e\u0301"), U"\u0301\u00E9");
 }
 
 TEST(UnicodeTest, DecodesUtf8PerStandard) {

@@ -77,6 +77,12 @@ TEST(WordPieceTest, SkipsInvalidUtf8) {
   EXPECT_EQ(Encode(*tokenizer, std::string("a\0b", 3)), (Ids{5}));
 }
 
+// Characters of a later Unicode than the tables vanished, and the words around them were joined.
+TEST(WordPieceTest, UnassignedCharacterIsUnknown) {
+  const auto tokenizer = Make("a\nb\nab\n");
+  EXPECT_EQ(Encode(*tokenizer, "\U0001FAE8 a\u0378b a"), (Ids{kUnknown, kUnknown, 5}));
+}
+
 TEST(WordPieceTest, RejectsInvalidVocabularyNamingLine) {
   const std::string start = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n";
   const auto message = [](const std::string& vocabulary) {
