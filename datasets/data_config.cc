@@ -14,10 +14,15 @@ void VisitKeys(DataConfig& c, ConfigVisitor& v) {
       {"data.unlabeled", "masked_lm: additional source of unlabeled examples; empty means none."},
       c.unlabeled);
   v.Visit({"data.vocabulary",
-           "Vocabulary file: BERT's, one token per line, or a SentencePiece .model (ALBERT)."},
+           "Vocabulary file: a SentencePiece .model (ALBERT), tokenizer.json (Hugging Face's "
+           "tokenizers), vocab.json with merges.txt next to it (byte-level BPE, RoBERTa), or under "
+           "any other name BERT's vocab.txt, one token per line."},
           c.vocabulary);
   // Tokenization.
-  v.Visit({"data.cased", "Keep case and accents; must match the vocabulary."}, c.cased);
+  v.Visit({"data.cased",
+           "Keep case and accents; must match a vocab.txt or .model. A JSON file determines the "
+           "case itself, and requires false."},
+          c.cased);
   v.Visit(
       {"data.max_length",
        "Maximum sequence length in tokens, special tokens included; longer examples are truncated.",

@@ -55,8 +55,9 @@ Status WriteTokens(const Tokenizer& tokenizer, std::string_view text, bool json,
 // Checks --cased against tokenizer_config.json next to the vocabulary, if there is one.
 Status CheckSettings(const TokenizeOptions& options) {
   const std::string folder = std::filesystem::path(options.vocabulary).parent_path().string();
-  TROOP_ASSIGN_OR_RETURN(const auto settings, ReadTokenizerSettings(folder));
-  if (!settings || settings->cased == options.cased) return Status::Ok();
+  const VocabularyKind kind = VocabularyKindOf(options.vocabulary);
+  TROOP_ASSIGN_OR_RETURN(const auto settings, ReadTokenizerSettings(folder, kind));
+  if (!settings || settings->cased == options.cased || !HasCaseOption(kind)) return Status::Ok();
   return InvalidArgument(
       "{}: \"do_lower_case\" is {} in tokenizer_config.json next to it; {} --cased",
       options.vocabulary, !settings->cased, settings->cased ? "add" : "omit");
@@ -67,7 +68,7 @@ Status CheckSettings(const TokenizeOptions& options) {
 // The vocabulary is loaded before any input is read, so that its errors come first.
 Status TokenizeTexts(const TokenizeOptions& options, std::istream& in, std::ostream& out) {
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                         MakeTokenizer(options.vocabulary, {.cased = options.cased}));
+                         OpenVocabulary(options.vocabulary, options.cased));
   TROOP_RETURN_IF_ERROR(CheckSettings(options));
   for (const std::string& text : options.texts) {
     TROOP_RETURN_IF_ERROR(WriteTokens(*tokenizer, text, options.json, out));
@@ -94,8 +95,10 @@ void RegisterTokenize(CLI::App& app, ChosenCommand* chosen) {
   tokenize->add_option("text", options->texts,
                        "texts to tokenize (default: each line of standard input)");
   tokenize
-      ->add_option("--vocab", options->vocabulary,
-                   "vocab.txt (BERT, one piece per line) or SentencePiece .model (ALBERT)")
+      ->add_option(
+          "--vocab", options->vocabulary,
+          "vocab.txt (BERT, one piece per line), SentencePiece .model (ALBERT), vocab.json with "
+          "merges.txt (RoBERTa) or tokenizer.json")
       ->required();
   tokenize->add_flag("--cased", options->cased,
                      "keep capitals and accents, for a cased vocabulary");

@@ -12,7 +12,7 @@ namespace troop {
 // Options of `troop tokenize`.
 struct TokenizeOptions {
   std::vector<std::string> texts;  // none: one text per line from standard input
-  std::string vocabulary;          // text file of WordPieces, or a SentencePiece .model
+  std::string vocabulary;          // a file that OpenVocabulary reads
   bool cased = false;              // keep capitals and accents
   bool json = false;               // print one object per text
 };

@@ -15,6 +15,7 @@
 #include "apps/deploy/exported_policy.h"
 #include "apps/deploy/loaded_checkpoint.h"
 #include "core/storage/json.h"
+#include "datasets/tokenizers/tokenizer.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
 #include "nn/export/c_policy.h"
@@ -51,14 +52,20 @@ std::string TextModelJson(const Config& config) {
       .Add("architecture", EnumName(config.model.architecture))
       .Add("vocabulary", fs::path(config.data.vocabulary).filename().string())
       .Add("vocab_size", config.model.vocab_size)
-      .Add("do_lower_case", !config.data.cased)
       .Add("model_max_length", std::min(TokensMax(config.model), config.data.max_length))
-      .Add("truncation_side", EnumName(config.data.truncation_side))
-      .Add("cls_token", "[CLS]")
-      .Add("sep_token", "[SEP]");
+      .Add("truncation_side", EnumName(config.data.truncation_side));
+  // A JSON file determines the case itself, and a tokenizer.json also its special tokens.
+  const VocabularyKind kind = VocabularyKindOf(config.data.vocabulary);
+  if (HasCaseOption(kind)) json.Add("do_lower_case", !config.data.cased);
+  const bool roberta = kind == VocabularyKind::kBpe;
+  if (kind != VocabularyKind::kTokenizerJson) {
+    json.Add("cls_token", roberta ? "<s>" : "[CLS]").Add("sep_token", roberta ? "</s>" : "[SEP]");
+  }
   // A masked language model predicts words, a classifier labels.
   if (config.learner.algorithm == AlgorithmKind::kMaskedLm) {
-    json.Add("mask_token", "[MASK]");
+    if (kind != VocabularyKind::kTokenizerJson) {
+      json.Add("mask_token", roberta ? "<mask>" : "[MASK]");
+    }
   } else {
     json.Add("id2label", JsonObject().Add("0", "negative").Add("1", "positive"));
   }

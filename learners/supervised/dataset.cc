@@ -147,10 +147,11 @@ std::string ReviewData::Identity() const {
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& config) {
   auto data = std::make_shared<ReviewData>();
   TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config.data, config.model.pretrained));
-  auto tokenizer = MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased});
+  auto tokenizer = OpenVocabulary(config.data.vocabulary, config.data.cased);
   if (!tokenizer.ok()) {
     return Status(tokenizer.status().code(),
-                  fmt::format("data.vocabulary: {}; set BERT's vocab.txt or ALBERT's spiece.model",
+                  fmt::format("data.vocabulary: {}; set a vocab.txt, spiece.model, vocab.json or "
+                              "tokenizer.json",
                               tokenizer.status().message()));
   }
   data->tokenizer = *std::move(tokenizer);
@@ -212,8 +213,8 @@ std::uint64_t UpdatesOfBatches(const TrainingConfig& config, std::uint64_t batch
 }
 
 Status CheckVocabularyWhole(const std::string& path, std::int64_t pieces, std::int64_t rows) {
-  // SentencePiece models are binary and verified by their parser.
-  if (pieces >= rows || path.ends_with(".model")) return Status::Ok();
+  // Other kinds are verified by their parsers.
+  if (pieces >= rows || VocabularyKindOf(path) != VocabularyKind::kWordPiece) return Status::Ok();
   std::ifstream file(path, std::ios::binary);
   file.seekg(-1, std::ios::end);
   if (file.get() == '\n') return Status::Ok();

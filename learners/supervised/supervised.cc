@@ -16,6 +16,7 @@
 #include "learners/supervised/class_weights.h"
 #include "learners/supervised/gpu_supervised.h"
 #include "learners/supervised/model_shard.h"
+#include "learners/supervised/tokenizer_settings.h"
 #include "learners/train_state.h"
 #include "nn/io/hugging_face.h"
 #include "nn/models/model.h"
@@ -518,20 +519,7 @@ Status WriteModel(const TrainingConfig& config, Storage* run, const Module& modu
     return Status::Ok();  // transformers has no LSTM
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(ModelSetupOf(config)));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
-  TROOP_ASSIGN_OR_RETURN(const std::string vocabulary,
-                         ReadFile(config.data.vocabulary, kVocabularyBytesMax));
-  const bool unigram = config.data.vocabulary.ends_with(".model");
-  const std::string folder = std::string(kModelFolder) + "/";
-  TROOP_RETURN_IF_ERROR(
-      run->WriteAtomic(folder + (unigram ? "spiece.model" : "vocab.txt"), vocabulary));
-  const std::string tokenizer =
-      JsonObject()
-          .Add("tokenizer_class", std::string_view(unigram ? "AlbertTokenizer" : "BertTokenizer"))
-          .Add("do_lower_case", !config.data.cased)
-          .Add("model_max_length", config.data.max_length)
-          .Add("truncation_side", EnumName(config.data.truncation_side))
-          .str();
-  return run->WriteAtomic(folder + "tokenizer_config.json", tokenizer + "\n");
+  return WriteTokenizer(config.data, kModelFolder, run);
 }
 
 Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,

@@ -156,8 +156,8 @@ enum class LastLayer : std::uint8_t { kFromQueriesOn, kBehindAttention };
 double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastLayer last_layer);
 
 // Exports the trained model for other programs and `troop predict`: model/ in the run folder, with
-// config.json, model.safetensors, the vocabulary under its transformers name (vocab.txt,
-// spiece.model) and tokenizer_config.json. An LSTM is not exported. Blocks on the disk.
+// config.json, model.safetensors, the vocabulary under its transformers names and
+// tokenizer_config.json (WriteTokenizer). An LSTM is not exported. Blocks on the disk.
 Status WriteModel(const TrainingConfig& config, Storage* run, const Module& module,
                   std::span<const float> value);
 inline constexpr char kModelFolder[] = "model";

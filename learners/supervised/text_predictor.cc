@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kJsonBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;  // positions in a text are 32 bits wide
 constexpr std::size_t kBestWords = 5;
-constexpr std::string_view kMask = "[MASK]";
-constexpr const char* kVocabularies[] = {"vocab.txt", "spiece.model"};
+constexpr const char* kVocabularies[] = {"vocab.txt", "spiece.model", "vocab.json",
+                                         "tokenizer.json"};
 
 // In double precision, with the largest logit subtracted against overflow.
 std::vector<double> Softmax(std::span<const float> logits) {
@@ -46,10 +46,12 @@ bool IsFile(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// Path of the vocabulary file in a folder; empty: none.
+// Path of the vocabulary file in a folder, the first one in the order above; empty: none. A
+// vocab.json needs its merges.txt.
 std::string VocabularyIn(const fs::path& folder) {
-  for (const char* const name : kVocabularies) {
-    if (IsFile(folder / name)) return (folder / name).string();
+  for (const std::string_view name : kVocabularies) {
+    if (!IsFile(folder / name)) continue;
+    if (name != "vocab.json" || IsFile(folder / "merges.txt")) return (folder / name).string();
   }
   return "";
 }
@@ -124,7 +126,8 @@ Status TextPredictor::Parts::Read(const TensorFile& file, const char* name) {
 
 // Checks that the vocabulary can belong to the model: not larger, not truncated.
 Status TextPredictor::Parts::ReadVocabulary(const std::string& path, bool cased) {
-  TROOP_ASSIGN_OR_RETURN(tokenizer, MakeTokenizer(path, {.cased = cased}));
+  const bool keep = cased && HasCaseOption(VocabularyKindOf(path));
+  TROOP_ASSIGN_OR_RETURN(tokenizer, OpenVocabulary(path, keep));
   if (tokenizer->size() > rows) {
     return InvalidArgument("{} has {} pieces, but the model has {}: it belongs to another model",
                            path, tokenizer->size(), rows);
@@ -165,9 +168,12 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   }
   const std::string vocabulary = VocabularyIn(folder);
   if (vocabulary.empty()) {
-    return NotFound("neither vocab.txt nor spiece.model exists; copy the model's into the folder");
+    return NotFound(
+        "neither vocab.txt nor spiece.model exists, nor vocab.json with merges.txt, nor "
+        "tokenizer.json; copy the model's into the folder");
   }
-  TROOP_ASSIGN_OR_RETURN(const auto read, ReadTokenizerSettings(folder));
+  TROOP_ASSIGN_OR_RETURN(const auto read,
+                         ReadTokenizerSettings(folder, VocabularyKindOf(vocabulary)));
   const TokenizerSettings settings = read.value_or(TokenizerSettings());
   Parts parts{.masked = !classifies,
               .rows = options.config.vocabulary,
@@ -271,11 +277,13 @@ TextPredictor::TextPredictor(Parts parts)
 // Token ids without the special tokens at both ends.
 std::vector<TokenId> TextPredictor::Encode(std::string_view text) const {
   std::vector<TokenId> ids;
-  // The tokenizer would split the text "[MASK]", so it is replaced here.
-  for (std::size_t mask; masked_ && (mask = text.find(kMask)) != text.npos;) {
+  // The tokenizer would split the text of the mask ("[MASK]", RoBERTa: "<mask>"), so it is replaced
+  // here.
+  const std::string_view name = tokenizer_->piece(tokenizer_->special().mask);
+  for (std::size_t mask; masked_ && (mask = text.find(name)) != text.npos;) {
     tokenizer_->Encode(text.substr(0, mask), &ids);
     ids.push_back(tokenizer_->special().mask);
-    text.remove_prefix(mask + kMask.size());
+    text.remove_prefix(mask + name.size());
   }
   tokenizer_->Encode(text, &ids);
   return ids;

@@ -44,9 +44,10 @@ using SavedConfigParser = std::function<Result<TrainingConfig>(std::string_view 
 class TextPredictor {
  public:
   // Loads a model from a folder that contains one of:
-  //   config.json, model.safetensors, and vocab.txt or spiece.model   as transformers saves them
-  //                                   (with do_lower_case, model_max_length and truncation_side
-  //                                   of tokenizer_config.json), or a run's model/
+  //   config.json, model.safetensors, and the first of vocab.txt, spiece.model, vocab.json with
+  //                    merges.txt, tokenizer.json: as transformers saves them (with do_lower_case,
+  //                    add_prefix_space, model_max_length and truncation_side of
+  //                    tokenizer_config.json), or a run's model/
   //   manifest.json    a checkpoint of a supervised run (learners/checkpoint.h)
   //   checkpoints/     a supervised run, of which the newest complete checkpoint is used, or by
   //                    `choice` the best one; only here kBest is permitted
@@ -59,8 +60,9 @@ class TextPredictor {
       CheckpointChoice choice = CheckpointChoice::kNewest);
 
   // Predicts classes or masked tokens. A text of more than max_length() tokens is truncated on the
-  // side that the model was trained with. For a masked LM each "[MASK]" in the text is predicted.
-  // Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is NaN or infinite.
+  // side that the model was trained with. For a masked LM each "[MASK]" in the text (RoBERTa:
+  // "<mask>") is predicted. Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is
+  // NaN or infinite.
   Result<TextAnswer> Predict(std::string_view text);
   // Predicts several texts in one forward pass. Returns one answer for each, in their order. Memory
   // and time grow with the sum of their tokens. Errors: those of Predict, for any of them.

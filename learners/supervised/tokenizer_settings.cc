@@ -22,9 +22,10 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSettingsBytesMax = std::size_t{1}
                                           << 20;  // bounds the read of a damaged file
 
-// Special pieces of the two kinds of vocabulary (BERT and ALBERT).
-constexpr std::array<std::string_view, 7> kSpecial = {"[PAD]",  "[UNK]", "[CLS]", "[SEP]",
-                                                      "[MASK]", "<pad>", "<unk>"};
+// Special pieces of the kinds of vocabularies (BERT, ALBERT and RoBERTa).
+constexpr std::array<std::string_view, 10> kSpecial = {
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "<s>", "</s>", "<mask>"};
+constexpr std::size_t kVocabularyBytesMax = std::size_t{256} << 20;  // as MakeTokenizer
 
 bool IsSpecial(std::string_view piece) {
   return std::ranges::find(kSpecial, piece) != kSpecial.end();
@@ -70,7 +71,7 @@ Status CheckFixed(const JsonValue& json) {
   return InvalidArgument("\"wordpieces_prefix\" is \"{}\": only ## is supported", prefix->string);
 }
 
-// Classes of the package transformers that split text as BERT's or ALBERT's do.
+// Classes of the package transformers that split text as BERT's, ALBERT's or RoBERTa's do.
 Status CheckClass(const JsonValue& json) {
   const JsonValue* const given = json.Find("tokenizer_class");
   if (!IsGiven(given)) return Status::Ok();
@@ -79,12 +80,13 @@ Status CheckClass(const JsonValue& json) {
   if (name.ends_with("Fast")) name.remove_suffix(4);
   for (const std::string_view known :
        {"BertTokenizer", "AlbertTokenizer", "DistilBertTokenizer", "ElectraTokenizer",
-        "MobileBertTokenizer", "PreTrainedTokenizer", "TokenizersBackend"}) {
+        "MobileBertTokenizer", "RobertaTokenizer", "XLMRobertaTokenizer", "PreTrainedTokenizer",
+        "TokenizersBackend"}) {
     if (name == known) return Status::Ok();
   }
   return InvalidArgument(
-      "\"tokenizer_class\" is \"{}\": only BertTokenizer, AlbertTokenizer and equivalent "
-      "tokenizers are supported",
+      "\"tokenizer_class\" is \"{}\": only BertTokenizer, AlbertTokenizer, RobertaTokenizer and "
+      "equivalent tokenizers are supported",
       given->string);
 }
 
@@ -94,19 +96,30 @@ std::string_view ContentOf(const JsonValue& token) {
   return content != nullptr ? content->string : token.string;
 }
 
-// Names of the special tokens: either kind's is accepted.
-Status CheckSpecialTokens(const JsonValue& json) {
-  constexpr std::pair<const char*, std::array<std::string_view, 2>> kNames[] = {
-      {"unk_token", {"[UNK]", "<unk>"}},
-      {"cls_token", {"[CLS]", "[CLS]"}},
-      {"sep_token", {"[SEP]", "[SEP]"}},
-      {"mask_token", {"[MASK]", "[MASK]"}}};
-  for (const auto& [key, supported] : kNames) {
+// Names of the special tokens. A vocabulary without names in the file has BERT's, ALBERT's or
+// RoBERTa's; OpenVocabulary compares those of a tokenizer.json.
+Status CheckSpecialTokens(const JsonValue& json, VocabularyKind kind, TokenizerSettings* settings) {
+  struct Name {
+    const char* key;
+    std::string_view bert, roberta;
+  };
+  constexpr Name kNames[] = {{"cls_token", "[CLS]", "<s>"},
+                             {"sep_token", "[SEP]", "</s>"},
+                             {"mask_token", "[MASK]", "<mask>"},
+                             {"unk_token", "[UNK]", "<unk>"},
+                             {"pad_token", "[PAD]", "<pad>"}};
+  for (const auto& [key, bert, roberta] : kNames) {
     const JsonValue* const token = json.Find(key);
     if (!IsGiven(token)) continue;
     const std::string_view name = ContentOf(*token);
-    if (name == supported[0] || name == supported[1]) continue;
-    return InvalidArgument("\"{}\" is \"{}\": only {} is supported", key, name, supported[0]);
+    // ALBERT's unknown and padding tokens have RoBERTa's names.
+    const bool either =
+        kind == VocabularyKind::kTokenizerJson || bert == "[UNK]" || bert == "[PAD]";
+    const std::string_view wanted = kind == VocabularyKind::kBpe ? roberta : bert;
+    if (name != wanted && !(either && (name == bert || name == roberta))) {
+      return InvalidArgument("\"{}\" is \"{}\": only {} is supported", key, name, wanted);
+    }
+    settings->names[key] = name;
   }
   const JsonValue* const added = json.Find("added_tokens_decoder");
   if (!IsGiven(added)) return Status::Ok();
@@ -120,14 +133,18 @@ Status CheckSpecialTokens(const JsonValue& json) {
   return Status::Ok();
 }
 
-// Keys that do not affect tokens are ignored.
-Result<TokenizerSettings> ParseSettings(const JsonValue& json) {
-  TokenizerSettings settings;
+// Keys that do not affect tokens are ignored. settings: with the names of other files.
+Result<TokenizerSettings> ParseSettings(const JsonValue& json, VocabularyKind kind,
+                                        TokenizerSettings settings) {
   TROOP_RETURN_IF_ERROR(CheckFixed(json));
   TROOP_RETURN_IF_ERROR(CheckClass(json));
-  TROOP_RETURN_IF_ERROR(CheckSpecialTokens(json));
+  TROOP_RETURN_IF_ERROR(CheckSpecialTokens(json, kind, &settings));
   TROOP_ASSIGN_OR_RETURN(const bool lower, ReadFlag(json, "do_lower_case", true));
   settings.cased = !lower;
+  if (IsGiven(json.Find("do_lower_case"))) settings.lowercase = lower;
+  if (IsGiven(json.Find("add_prefix_space"))) {
+    TROOP_ASSIGN_OR_RETURN(settings.add_prefix_space, ReadFlag(json, "add_prefix_space", false));
+  }
   // By default accents are stripped if text is lower-cased.
   TROOP_ASSIGN_OR_RETURN(const bool strip, ReadFlag(json, "strip_accents", lower));
   if (strip != lower) {
@@ -159,7 +176,7 @@ Result<std::optional<JsonValue>> ReadDocument(const std::string& path) {
 }
 
 // added_tokens.json maps each token to its id.
-Status CheckAdded(const JsonValue& json) {
+Status CheckAdded(const JsonValue& json, VocabularyKind, TokenizerSettings*) {
   for (const auto& [token, id] : json.object) {
     if (!IsSpecial(token)) {
       return InvalidArgument("the file has \"{}\": added tokens are not supported", token);
@@ -171,7 +188,7 @@ Status CheckAdded(const JsonValue& json) {
 // Compares a config with the settings in `path`.
 Status CheckAgainst(const DataConfig& data, const TokenizerSettings& settings,
                     const std::string& path) {
-  if (data.cased != settings.cased) {
+  if (HasCaseOption(VocabularyKindOf(data.vocabulary)) && data.cased != settings.cased) {
     return InvalidArgument(
         "data.cased is {}, but \"do_lower_case\" is {} in {}; set data.cased = {}", data.cased,
         !settings.cased, path, settings.cased);
@@ -190,33 +207,123 @@ Status CheckAgainst(const DataConfig& data, const TokenizerSettings& settings,
   return Status::Ok();
 }
 
+// Keys of tokenizer_config.json with the special pieces of a vocabulary.
+// In the order in which they are written.
+std::vector<std::pair<std::string, std::string_view>> NamesOf(const Tokenizer& tokenizer) {
+  const SpecialTokens& special = tokenizer.special();
+  return {{"unk_token", tokenizer.piece(special.unknown)},
+          {"cls_token", tokenizer.piece(special.begin)},
+          {"sep_token", tokenizer.piece(special.end)},
+          {"pad_token", tokenizer.piece(special.pad)},
+          {"mask_token", tokenizer.piece(special.mask)}};
+}
+
 }  // namespace
 
 // The other two files are checked even without a tokenizer_config.json.
-Result<std::optional<TokenizerSettings>> ReadTokenizerSettings(const std::string& folder) {
+Result<std::optional<TokenizerSettings>> ReadTokenizerSettings(const std::string& folder,
+                                                               VocabularyKind kind) {
   const std::string path = (fs::path(folder) / "tokenizer_config.json").string();
+  TokenizerSettings names;
   for (const auto& [name, check] : {std::pair("special_tokens_map.json", &CheckSpecialTokens),
                                     std::pair("added_tokens.json", &CheckAdded)}) {
     const std::string other = (fs::path(folder) / name).string();
     TROOP_ASSIGN_OR_RETURN(const auto json, ReadDocument(other));
-    if (json) TROOP_RETURN_IF_ERROR(check(*json).WithContext(other));
+    if (json) TROOP_RETURN_IF_ERROR(check(*json, kind, &names).WithContext(other));
   }
   TROOP_ASSIGN_OR_RETURN(const auto json, ReadDocument(path));
+  if (!json && kind == VocabularyKind::kTokenizerJson && !names.names.empty()) {
+    return std::optional(std::move(names));
+  }
   if (!json) return std::optional<TokenizerSettings>();
-  Result<TokenizerSettings> settings = ParseSettings(*json);
+  Result<TokenizerSettings> settings = ParseSettings(*json, kind, std::move(names));
   if (!settings.ok()) return settings.status().WithContext(path);
   return std::optional(*settings);
+}
+
+// A missing tokenizer_config.json gives the defaults of transformers.
+Result<std::unique_ptr<Tokenizer>> OpenVocabulary(const std::string& path, bool cased) {
+  const VocabularyKind kind = VocabularyKindOf(path);
+  TROOP_ASSIGN_OR_RETURN(const auto read,
+                         ReadTokenizerSettings(fs::path(path).parent_path().string(), kind));
+  const TokenizerSettings settings = read.value_or(TokenizerSettings());
+  TokenizerOptions options{.cased = cased};
+  if (!HasCaseOption(kind)) {
+    options.lowercase = settings.lowercase;
+    options.add_prefix_space = settings.add_prefix_space;
+  }
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, MakeTokenizer(path, options));
+  for (const auto& [key, piece] : NamesOf(*tokenizer)) {
+    const auto found = settings.names.find(key);
+    if (found == settings.names.end() || found->second == piece) continue;
+    return InvalidArgument(
+        "{}: its {} is \"{}\", but \"{}\" in tokenizer_config.json next to it; they belong to "
+        "different models",
+        path, key, piece, found->second);
+  }
+  return tokenizer;
+}
+
+// Keys of tokenizer_config.json by the kind of vocabulary.
+Status WriteTokenizer(const DataConfig& data, const std::string& folder, Storage* run) {
+  const VocabularyKind kind = VocabularyKindOf(data.vocabulary);
+  // Files are copied as they are, so that their checksums stay.
+  const auto copy = [&](const fs::path& from, const char* name) -> Status {
+    TROOP_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(from.string(), kVocabularyBytesMax));
+    return run->WriteAtomic(folder + "/" + name, bytes);
+  };
+  const char* name = "vocab.txt";
+  JsonObject config;
+  switch (kind) {
+    case VocabularyKind::kWordPiece:
+      config.Add("tokenizer_class", "BertTokenizer").Add("do_lower_case", !data.cased);
+      break;
+    case VocabularyKind::kSentencePiece:
+      name = "spiece.model";
+      config.Add("tokenizer_class", "AlbertTokenizer").Add("do_lower_case", !data.cased);
+      break;
+    case VocabularyKind::kBpe: {
+      name = "vocab.json";
+      const fs::path from = fs::path(data.vocabulary).parent_path();
+      TROOP_RETURN_IF_ERROR(copy(from / "merges.txt", "merges.txt"));
+      TROOP_ASSIGN_OR_RETURN(const auto read, ReadTokenizerSettings(from.string(), kind));
+      const bool prefix = read && read->add_prefix_space.value_or(false);
+      config.Add("tokenizer_class", "RobertaTokenizer").Add("add_prefix_space", prefix);
+      break;
+    }
+    case VocabularyKind::kTokenizerJson: {
+      name = "tokenizer.json";
+      config.Add("tokenizer_class", "PreTrainedTokenizerFast");
+      TROOP_ASSIGN_OR_RETURN(const auto tokenizer, OpenVocabulary(data.vocabulary, data.cased));
+      for (const auto& [key, piece] : NamesOf(*tokenizer)) config.Add(key, piece);
+      break;
+    }
+  }
+  TROOP_RETURN_IF_ERROR(copy(data.vocabulary, name));
+  config.Add("model_max_length", data.max_length)
+      .Add("truncation_side", EnumName(data.truncation_side));
+  return run->WriteAtomic(folder + "/tokenizer_config.json", config.str() + "\n");
 }
 
 // Checks the vocabulary's folder, and that of the pretrained model.
 Status CheckTokenizerSettings(const DataConfig& data, const std::string& pretrained) {
   std::vector<std::string> folders = {fs::path(data.vocabulary).parent_path().string()};
   if (!pretrained.empty()) folders.push_back(pretrained);
+  const VocabularyKind kind = VocabularyKindOf(data.vocabulary);
+  std::optional<bool> prefix;  // of the vocabulary's folder
   for (const std::string& folder : folders) {
-    TROOP_ASSIGN_OR_RETURN(const auto settings, ReadTokenizerSettings(folder));
+    TROOP_ASSIGN_OR_RETURN(const auto settings, ReadTokenizerSettings(folder, kind));
+    if (!prefix) prefix = settings && settings->add_prefix_space.value_or(false);
     if (!settings) continue;
-    const fs::path path = fs::path(folder) / "tokenizer_config.json";
-    TROOP_RETURN_IF_ERROR(CheckAgainst(data, *settings, path.string()));
+    const std::string path = (fs::path(folder) / "tokenizer_config.json").string();
+    TROOP_RETURN_IF_ERROR(CheckAgainst(data, *settings, path));
+    if (kind != VocabularyKind::kBpe) continue;
+    if (settings->add_prefix_space.value_or(false) != *prefix) {
+      return InvalidArgument(
+          "\"add_prefix_space\" is {} next to data.vocabulary, but {} in {}; copy "
+          "tokenizer_config.json with the vocabulary",
+          *prefix, !*prefix, path);
+    }
   }
   return Status::Ok();
 }
