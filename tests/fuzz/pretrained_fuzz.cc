@@ -1,10 +1,13 @@
 // A model from outside: config.json and model.safetensors as the package transformers writes them.
 // The first byte says what the rest is: 0 a config, 1 a file of weights, 2 (after the size of its
-// data, u16) the header of one.
+// data, u16) the header of one, 3 the index of several.
 #include <cmath>
 
 #include "core/base/check.h"
+#include "core/storage/json.h"
+#include "core/storage/storage.h"
 #include "nn/io/hugging_face.h"
+#include "nn/io/weight_files.h"
 #include "nn/models/model.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -68,6 +71,29 @@ void CheckHeader(std::size_t data_bytes, std::string_view header) {
   CheckWeights(std::move(file).Freeze());
 }
 
+// The weights of TinyModule, in the file that the seed of an index names.
+constexpr char kShard[] = "a.safetensors";
+
+void CheckIndex(std::string_view text) {
+  static const Buffer shard = [] {
+    const std::vector<float> value(std::size_t(ParameterCount(TinyModule())), 0.5f);
+    return EncodeSafetensors(SaveWeights(TinyModule(), value));
+  }();
+  const auto storage = MakeMemoryStorage();
+  TROOP_CHECK(storage->WriteAtomic(kShard, shard.bytes()).ok() &&
+                  storage->WriteAtomic("model.safetensors.index.json", text).ok(),
+              "memory is full");
+  const auto read = ReadWeightFiles(storage.get(), "");
+  if (read.ok()) {
+    TROOP_CHECK(read->tensors.size() == TinyModule().params().size(), "{} tensors",
+                read->tensors.size());
+    return;
+  }
+  const Code code = read.status().code();
+  TROOP_CHECK(code == Code::kDataLoss || code == Code::kInvalidArgument || code == Code::kNotFound,
+              "{}", read.status().ToString());
+}
+
 }  // namespace
 
 void VisitSeeds(const SeedWriter& write) {
@@ -77,6 +103,9 @@ void VisitSeeds(const SeedWriter& write) {
     write(std::string(NameOf(family)) + ".json",
           std::string(1, '\0') + TransformerConfigJson(Tiny(family)));
   }
+  JsonObject index;
+  for (const ParamSpec& spec : TinyModule().params()) index.Add(spec.name, kShard);
+  write("index", std::string(1, '\3') + JsonObject().Add("weight_map", index).str());
   std::vector<float> value(std::size_t(ParameterCount(TinyModule())));
   InitParameters(TinyModule(), 1, value);
   const Buffer file = EncodeSafetensors(SaveWeights(TinyModule(), value));
@@ -100,5 +129,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (kind == 0) CheckConfig(TextOf(bytes));
   if (kind == 1) CheckWeights(Buffer::Copy(bytes));
   if (kind == 2) CheckHeader(data_bytes, TextOf(bytes));
+  if (kind == 3) CheckIndex(TextOf(bytes));
   return 0;
 }
