@@ -2,8 +2,10 @@
 #include "apps/commands/predict_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -39,9 +41,16 @@ std::string Remarks(const TextAnswer& answer) {
 }
 
 // The human-readable line of one text.
-std::string Line(const TextAnswer& answer, bool masked) {
+std::string Line(const TextAnswer& answer, const TextPredictor& predictor) {
   if (answer.empty) return "no answer: the text is empty\n";
-  if (!masked) {
+  if (!predictor.masked()) {
+    if (answer.value) return fmt::format("{:.6g}; {}\n", *answer.value, Remarks(answer));
+    if (predictor.problem() == ProblemType::kMultiLabel) {
+      const std::vector<std::string> labels = answer.labels();
+      return fmt::format("{} ({}); {}\n",
+                         labels.empty() ? "none" : fmt::format("{}", fmt::join(labels, ", ")),
+                         Join(answer.classes), Remarks(answer));
+    }
     return fmt::format("{} ({}); {}\n", answer.best().name, Join(answer.classes), Remarks(answer));
   }
   // A masked model answers only for [MASK], so a text without one has no answer.
@@ -56,18 +65,64 @@ std::string Line(const TextAnswer& answer, bool masked) {
 }
 
 // One text as an object: classes of a classifier, words for each [MASK] of a masked model.
-std::string JsonLine(std::string_view text, const TextAnswer& answer, bool masked) {
+std::string JsonLine(const TextInput& input, const TextAnswer& answer,
+                     const TextPredictor& predictor) {
   JsonObject json;
-  json.Add("text", text);
-  AddTextAnswer(answer, masked, &json);
+  json.Add("text", input.text);
+  if (input.pair) json.Add("pair", *input.pair);
+  AddTextAnswer(answer, predictor, &json);
   return json.str() + "\n";
 }
 
 // Flushed per text, so that a pipe can be used interactively.
-Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, std::ostream& out) {
-  TROOP_ASSIGN_OR_RETURN(const TextAnswer answer, predictor->Predict(text));
-  const bool masked = predictor->masked();
-  out << (json ? JsonLine(text, answer, masked) : Line(answer, masked)) << std::flush;
+Status WriteAnswer(TextPredictor* predictor, const TextInput& input, bool json, std::ostream& out) {
+  TROOP_ASSIGN_OR_RETURN(const TextAnswer answer, predictor->Predict(input));
+  out << (json ? JsonLine(input, answer, *predictor) : Line(answer, *predictor)) << std::flush;
+  return {};
+}
+
+// Errors: flags of files and of texts together, or one of the two files alone.
+Status CheckFlags(const PredictOptions& options) {
+  const PredictFileOptions& file = options.file;
+  if (!options.text_pair.empty() && options.texts.size() != 1) {
+    return InvalidArgument(
+        "--text-pair has {} texts to belong to, must be 1; for pairs of a file "
+        "give --text-column twice",
+        options.texts.size());
+  }
+  if (file.input.empty() != file.output.empty()) {
+    return InvalidArgument("{} is missing: --input and --output are given together",
+                           file.input.empty() ? "--input" : "--output");
+  }
+  if (file.input.empty() && (!file.text_columns.empty() || file.threads != 0))
+    return InvalidArgument("--text-column and --threads have no effect without --input; omit them");
+  if (!file.input.empty() && (!options.texts.empty() || options.json))
+    return InvalidArgument("--input: texts and --json have no effect with it; omit them");
+  return {};
+}
+
+// The model of the command line. Files and texts are read only after it, since a wrong path is the
+// more frequent error.
+Result<std::unique_ptr<TextPredictor>> Load(const PredictOptions& options) {
+  return TextPredictor::Load(options.path, ParseTrainingConfig,
+                             options.best ? CheckpointChoice::kBest : CheckpointChoice::kNewest);
+}
+
+// The summary is on standard error, like the progress.
+Status PredictWholeFile(const PredictOptions& options) {
+  TROOP_ASSIGN_OR_RETURN(const auto predictor, Load(options));
+  TROOP_ASSIGN_OR_RETURN(const PredictFileSummary made, PredictFile(*predictor, options.file));
+  if (made.damaged > 0) {
+    LogWarning("{} of {} texts are not UTF-8: invalid bytes are read as U+FFFD", made.damaged,
+               made.texts);
+  }
+  // An empty file takes no time.
+  const double seconds = std::max(made.seconds, 1e-9);
+  fmt::print(stderr,
+             "{} texts, {} tokens in {:.1f} s: {:.0f} texts/s, {:.0f} tokens/s; {} truncated, {} "
+             "empty\n",
+             made.texts, made.tokens, made.seconds, double(made.texts) / seconds,
+             double(made.tokens) / seconds, made.truncated, made.empty);
   return {};
 }
 
@@ -75,10 +130,7 @@ Status WriteAnswer(TextPredictor* predictor, std::string_view text, bool json, s
 
 // Texts come from the command line, or line by line from `in`.
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out) {
-  TROOP_ASSIGN_OR_RETURN(
-      const std::unique_ptr<TextPredictor> predictor,
-      TextPredictor::Load(options.path, ParseTrainingConfig,
-                          options.best ? CheckpointChoice::kBest : CheckpointChoice::kNewest));
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<TextPredictor> predictor, Load(options));
   std::int64_t texts = 0, damaged = 0;
   // Invalid UTF-8 is not an error. Only the first such text is logged, the rest as a count.
   const auto answer = [&](const std::string& text) {
@@ -89,7 +141,9 @@ Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostrea
           "iconv -f latin1 -t utf-8",
           texts);
     }
-    return WriteAnswer(predictor.get(), text, options.json, out);
+    TextInput input{text};
+    if (!options.text_pair.empty()) input.pair = options.text_pair;
+    return WriteAnswer(predictor.get(), input, options.json, out);
   };
   for (const std::string& text : options.texts) TROOP_RETURN_IF_ERROR(answer(text));
   if (options.texts.empty()) {
@@ -104,7 +158,11 @@ Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostrea
 
 // Errors of a text end the command; answers that were written before stay valid.
 int Predict(const PredictOptions& options) {
-  const Status status = PredictTexts(options, std::cin, std::cout);
+  Status status = CheckFlags(options);
+  if (status.ok()) {
+    status = options.file.input.empty() ? PredictTexts(options, std::cin, std::cout)
+                                        : PredictWholeFile(options);
+  }
   if (status.ok()) return kExitOk;
   fmt::print(stderr, "troop: {}\n", status.message());
   return ExitCodeFor(status);
@@ -124,9 +182,25 @@ void RegisterPredict(CLI::App& app, ChosenCommand* chosen) {
   predict->add_flag("--best", options->best,
                     "use the best checkpoint of the run (evaluator.keep_best), not the newest");
   predict->add_flag("--json", options->json, "print one line of JSON per text");
+  predict->add_option("--text-pair", options->text_pair,
+                      "second text, for a model of pairs of texts");
+  predict->add_option("--input", options->file.input,
+                      "predict the texts of this file: .csv, .jsonl, or one text per line");
+  predict->add_option("--output", options->file.output,
+                      "write the answers to this file: .csv or .jsonl");
+  predict->add_option("--text-column", options->file.text_columns,
+                      "name of the column of the texts (default: text, review or sentence); give "
+                      "it twice for pairs");
+  predict
+      ->add_option("--threads", options->file.threads,
+                   "number of threads for --input (default: one per core)")
+      ->check(CLI::Range(1, 1024));
   predict->callback([options, chosen] {
     UnescapeBrackets(&options->path);
     UnescapeAllBrackets(&options->texts);
+    UnescapeBrackets(&options->text_pair);
+    UnescapeBrackets(&options->file.input);
+    UnescapeBrackets(&options->file.output);
     *chosen = [options] { return Predict(*options); };
   });
 }

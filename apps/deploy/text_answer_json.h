@@ -5,9 +5,12 @@
 
 namespace troop {
 
-// Adds the members of an answer: "label" and "probabilities" of a classifier (null for an empty
-// text), or "masks" of a masked LM, the candidates for each [MASK]; then "tokens", "unknown" and
-// "cut".
-void AddTextAnswer(const TextAnswer& answer, bool masked, JsonObject* json);
+// Adds the members of an answer of `predictor`, by its kind (null for an empty text):
+//   one class:  "label" and "probabilities"
+//   labels:     "labels", those above 1/2, and "probabilities"
+//   regression: "value"
+//   masked LM:  "masks", the candidates for each [MASK]
+// then "tokens", "unknown" and "cut".
+void AddTextAnswer(const TextAnswer& answer, const TextPredictor& predictor, JsonObject* json);
 
 }  // namespace troop

@@ -93,22 +93,26 @@ ServedText::ServedText(std::unique_ptr<TextPredictor> predictor, Source source)
     : predictor_(std::move(predictor)),
       source_(std::move(source)),
       classes_(predictor_->class_names()) {
-  description_ = JsonObject()
-                     .Add("path", path())
-                     .Add("checkpoint", source_.checkpoint)
-                     .Add("updates", source_.updates)
-                     .Add("kind", predictor_->masked() ? "masked_lm" : "classifier")
-                     .Add("classes", JsonArray::Of(classes_))
-                     .Add("tokens_max", predictor_->max_length())
-                     .Add("rows_max", source_.rows_max)
-                     .str();
+  description_ =
+      JsonObject()
+          .Add("path", path())
+          .Add("checkpoint", source_.checkpoint)
+          .Add("updates", source_.updates)
+          .Add("kind", predictor_->masked() ? "masked_lm" : "classifier")
+          .Add("problem_type",
+               predictor_->masked() ? JsonText(nullptr) : JsonText(EnumName(predictor_->problem())))
+          .Add("classes", JsonArray::Of(classes_))
+          .Add("tokens_max", predictor_->max_length())
+          .Add("rows_max", source_.rows_max)
+          .str();
 }
 
 // Two checkpoints of one run have equal classes.
 bool ServedText::Accepts(const ServedModel& other) const {
   const auto* const text = dynamic_cast<const ServedText*>(&other);
   return text != nullptr && text->classes_ == classes_ &&
-         text->predictor_->masked() == predictor_->masked();
+         text->predictor_->masked() == predictor_->masked() &&
+         text->predictor_->problem() == predictor_->problem();
 }
 
 Result<ServingRequest> ServedText::Parse(const HttpRequest& request) const {
@@ -151,7 +155,7 @@ HttpResponse ServedText::Respond(std::span<const TextAnswer> answers) const {
   JsonArray predictions;
   for (const TextAnswer& answer : answers) {
     JsonObject one;
-    AddTextAnswer(answer, predictor_->masked(), &one);
+    AddTextAnswer(answer, *predictor_, &one);
     predictions.Add(one);
   }
   return {

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "core/base/log.h"
-#include "core/storage/json.h"
 #include "core/storage/storage.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised/dataset.h"
@@ -25,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 // Limits for reading, and the number of tokens predicted per mask.
-constexpr std::size_t kJsonBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;  // positions in a text are 32 bits wide
 constexpr std::size_t kBestWords = 5;
 constexpr const char* kVocabularies[] = {"vocab.txt", "spiece.model", "vocab.json",
@@ -39,6 +37,11 @@ std::vector<double> Softmax(std::span<const float> logits) {
   const double sum = std::accumulate(p.begin(), p.end(), 0.0);
   for (double& x : p) x /= sum;
   return p;
+}
+
+// exp gets no argument above 0, so nothing overflows.
+double Sigmoid(double x) {
+  return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
 }
 
 bool IsFile(const fs::path& path) {
@@ -57,18 +60,18 @@ std::string VocabularyIn(const fs::path& folder) {
 }
 
 // Class names of a model. The default names of transformers, LABEL_0 and LABEL_1, become
-// sentiments; unprintable or repeated names become LABEL_i.
-std::vector<std::string> NamesOfClasses(const JsonValue* labels, std::int64_t classes) {
+// sentiments; unprintable or repeated names become LABEL_i. labels: by id; empty: default names.
+std::vector<std::string> NamesOfClasses(const std::vector<std::string>& labels,
+                                        std::int64_t classes) {
   std::vector<std::string> names;
   std::set<std::string> different;
   for (std::int64_t i = 0; i < classes; ++i) {
-    const JsonValue* const label = labels == nullptr ? nullptr : labels->Find(std::to_string(i));
     const std::string plain = fmt::format("LABEL_{}", i);
-    const bool printable = label != nullptr && !label->string.empty() &&
-                           std::ranges::none_of(label->string, [](char c) {
-                             return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
-                           });
-    std::string name = printable ? label->string : plain;
+    const std::string label = std::size_t(i) < labels.size() ? labels[std::size_t(i)] : "";
+    const bool printable = !label.empty() && std::ranges::none_of(label, [](char c) {
+      return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
+    });
+    std::string name = printable ? label : plain;
     if (name == plain && classes == 2) name = i == 0 ? "negative" : "positive";
     if (!different.insert(name).second) different.insert(name = plain);
     names.push_back(std::move(name));
@@ -81,8 +84,21 @@ Status In(const std::string& folder, const Status& status) { return status.WithC
 
 }  // namespace
 
+std::vector<std::string> NamesOfClasses(const ModelConfig& model) {
+  if (model.problem_type == ProblemType::kRegression) return {};
+  return NamesOfClasses(model.labels, OutputsOf(model));
+}
+
 const Likely& TextAnswer::best() const {
   return *std::ranges::max_element(classes, {}, &Likely::probability);
+}
+
+std::vector<std::string> TextAnswer::labels() const {
+  std::vector<std::string> labels;
+  for (const Likely& one : classes) {
+    if (one.probability > 0.5) labels.push_back(one.name);
+  }
+  return labels;
 }
 
 // Contents of a folder, before the predictor is made from them.
@@ -92,7 +108,9 @@ struct TextPredictor::Parts {
   std::vector<float> value;
   std::vector<std::string> names;
   bool masked = false;
-  std::int64_t rows = 0;  // of the word embedding table
+  ProblemType problem = ProblemType::kSingleLabel;
+  std::int64_t rows = 0;   // of the word embedding table
+  std::int64_t types = 0;  // token types
   std::int64_t max_length = 0;
   TruncationSide side = TruncationSide::kRight;
 
@@ -150,21 +168,18 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   TROOP_ASSIGN_OR_RETURN(const Pretrained there, ReadPretrained(storage.get(), ""));
   const TransformerOptions& options = there.options;
   const bool classifies = options.head == TransformerHead::kClassifier;
-  if (options.head == TransformerHead::kPooled || (classifies && options.classes < 2)) {
+  const std::int64_t least = options.problem_type == ProblemType::kSingleLabel ? 2 : 1;
+  if (options.head == TransformerHead::kPooled || (classifies && options.classes < least)) {
     return InvalidArgument(
         "config.json is neither for a classifier of 2 classes or more (architectures: "
         "…ForSequenceClassification) nor for a masked LM (…ForMaskedLM)");
   }
-  // Regression and multi-label heads have the same architecture name; problem_type differs.
-  TROOP_ASSIGN_OR_RETURN(const Buffer config, storage->Read("config.json", kJsonBytesMax));
-  TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(config.text()));
-  const JsonValue* const problem = json.Find("problem_type");
-  if (classifies && problem != nullptr && problem->kind != JsonValue::Kind::kNull &&
-      problem->string != "single_label_classification") {
+  // PyTorch's loss would broadcast several outputs against one number.
+  if (classifies && options.problem_type == ProblemType::kRegression && options.classes != 1) {
     return InvalidArgument(
-        "config.json: \"problem_type\" is \"{}\": only single_label_classification, one of "
-        "several classes, is supported",
-        problem->string);
+        "config.json: \"problem_type\" is \"regression\", but the model has {} outputs: only 1 is "
+        "supported",
+        options.classes);
   }
   const std::string vocabulary = VocabularyIn(folder);
   if (vocabulary.empty()) {
@@ -176,12 +191,15 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
                          ReadTokenizerSettings(folder, VocabularyKindOf(vocabulary)));
   const TokenizerSettings settings = read.value_or(TokenizerSettings());
   Parts parts{.masked = !classifies,
+              .problem = options.problem_type,
               .rows = options.config.vocabulary,
+              .types = options.config.token_types,
               .max_length = std::min(LengthMax(options.config), settings.max_length),
               .side = settings.side};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTransformer(options));
   TROOP_RETURN_IF_ERROR(parts.Read(there.weights, "model.safetensors"));
-  if (classifies) parts.names = NamesOfClasses(json.Find("id2label"), options.classes);
+  if (classifies && parts.problem != ProblemType::kRegression)
+    parts.names = NamesOfClasses(options.labels, options.classes);
   TROOP_RETURN_IF_ERROR(parts.ReadVocabulary(vocabulary, settings.cased));
   return parts;
 }
@@ -201,8 +219,11 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
         "eval",
         path, EnumName(config.learner.algorithm), config.env_id);
   }
+  const bool lstm = config.model.architecture == ModelArchitecture::kLstm;
   Parts parts{.masked = config.learner.algorithm == AlgorithmKind::kMaskedLm,
+              .problem = config.model.problem_type,
               .rows = config.model.vocab_size,
+              .types = lstm ? 1 : TransformerConfig().token_types,
               .max_length = std::min(TokensMax(config.model), config.data.max_length),
               .side = config.data.truncation_side};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(ModelSetupOf(config)));
@@ -210,7 +231,7 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
   TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(weights));
   TROOP_ASSIGN_OR_RETURN(const TensorFile file, DecodeSafetensors(bytes));
   TROOP_RETURN_IF_ERROR(parts.Read(file, weights.c_str()));
-  if (!parts.masked) parts.names = NamesOfClasses(nullptr, 2);
+  if (!parts.masked) parts.names = NamesOfClasses(config.model);
   // The run's own copy is preferred: the data folder may have changed since.
   std::string vocabulary = VocabularyIn(fs::path(run) / kModelFolder);
   if (vocabulary.empty()) vocabulary = config.data.vocabulary;
@@ -268,14 +289,21 @@ TextPredictor::TextPredictor(Parts parts)
       packed_(module_->MakePacked(Precision::kF32)),
       names_(std::move(parts.names)),
       masked_(parts.masked),
+      problem_(parts.problem),
+      rows_(parts.rows),
+      types_(parts.types),
       tokens_max_(parts.max_length),
       side_(parts.side),
-      step_(module_.get(), masked_ ? parts.rows : 0) {
+      step_(MakeStep()) {
   module_->Pack(value_, packed_.get());
 }
 
+std::unique_ptr<TextStep> TextPredictor::MakeStep() const {
+  return std::make_unique<TextStep>(module_.get(), masked_ ? rows_ : 0, problem_);
+}
+
 // Token ids without the special tokens at both ends.
-std::vector<TokenId> TextPredictor::Encode(std::string_view text) const {
+std::vector<TokenId> TextPredictor::Tokenize(std::string_view text) const {
   std::vector<TokenId> ids;
   // The tokenizer would split the text of the mask ("[MASK]", RoBERTa: "<mask>"), so it is replaced
   // here.
@@ -305,35 +333,82 @@ std::vector<Likely> TextPredictor::BestWords(std::span<const float> logits) cons
   return best;
 }
 
-// Tokenizes, truncates, adds the special tokens, and appends the text to a batch if it has
-// something to predict. The answer has its counts, but no predictions.
-Result<TextAnswer> TextPredictor::Append(std::string_view text, TextBatch* batch) const {
-  if (text.size() > kTextBytesMax) {
-    return InvalidArgument("the text has {} bytes, must be at most {}", text.size(), kTextBytesMax);
+// Adds the special tokens after truncation. A pair: the longer text is truncated first, as in the
+// package tokenizers ("longest_first"); of an odd number of places the longer one has one more.
+void TextPredictor::Assemble(std::vector<TokenId> first, std::optional<std::vector<TokenId>> second,
+                             EncodedText* text) const {
+  const auto room = std::size_t(tokens_max_) - (second ? 3 : 2);
+  std::size_t short_kept = first.size(), long_kept = second ? second->size() : 0;
+  const bool swapped = short_kept > long_kept;
+  if (swapped) std::swap(short_kept, long_kept);
+  if (short_kept + long_kept > room) {
+    short_kept = std::min(short_kept, room / 2);
+    long_kept = room - short_kept;
   }
-  std::vector<TokenId> ids = Encode(text);
-  // Two places are reserved for the special tokens.
-  const std::size_t kept = std::min(ids.size(), std::size_t(tokens_max_) - 2);
-  TextAnswer answer{.cut = std::int64_t(ids.size() - kept), .empty = ids.empty()};
-  if (side_ == TruncationSide::kLeft) ids.erase(ids.begin(), ids.end() - std::ptrdiff_t(kept));
-  ids.resize(kept);
+  const auto cut = [&](std::vector<TokenId>* ids, std::size_t kept) {
+    text->answer.cut += std::int64_t(ids->size() - kept);
+    if (side_ == TruncationSide::kLeft) ids->erase(ids->begin(), ids->end() - std::ptrdiff_t(kept));
+    ids->resize(kept);
+  };
   const SpecialTokens& special = tokenizer_->special();
-  ids.insert(ids.begin(), special.begin);
-  ids.push_back(special.end);
-  answer.tokens = std::int64_t(ids.size());
-  answer.unknown = std::ranges::count(ids, special.unknown);
-  const std::size_t masks =
-      masked_ ? std::size_t(std::ranges::count(ids, special.mask)) : std::size_t{1};
-  if (answer.empty || masks == 0) return answer;
-  answer.rows = std::int64_t(masks);
-  const auto begin = std::int32_t(batch->ids.size());
-  for (std::size_t i = 0; masked_ && i < ids.size(); ++i) {
-    if (ids[i] == special.mask) batch->places.push_back(begin + std::int32_t(i));
+  cut(&first, swapped || !second ? long_kept : short_kept);
+  text->ids.push_back(special.begin);
+  text->ids.insert(text->ids.end(), first.begin(), first.end());
+  text->ids.push_back(special.end);
+  if (!second) return;
+  cut(&*second, swapped ? short_kept : long_kept);
+  text->second = std::int32_t(text->ids.size());
+  text->ids.insert(text->ids.end(), second->begin(), second->end());
+  text->ids.push_back(special.end);
+}
+
+// The counts of the answer are complete, its predictions are not.
+Result<TextPredictor::EncodedText> TextPredictor::Encode(const TextInput& input) const {
+  for (const std::string_view part : {input.text, input.pair.value_or("")}) {
+    if (part.size() > kTextBytesMax) {
+      return InvalidArgument("the text has {} bytes, must be at most {}", part.size(),
+                             kTextBytesMax);
+    }
   }
-  batch->ids.insert(batch->ids.end(), ids.begin(), ids.end());
+  if (input.pair && (masked_ || types_ < 2)) {
+    return InvalidArgument("the model {}, so it does not predict pairs of texts",
+                           masked_ ? "is a masked LM" : "has one token type");
+  }
+  EncodedText text;
+  std::vector<TokenId> first = Tokenize(input.text);
+  std::optional<std::vector<TokenId>> second;
+  if (input.pair) second = Tokenize(*input.pair);
+  TextAnswer& answer = text.answer;
+  answer.empty = first.empty() && (!second || second->empty());
+  Assemble(std::move(first), std::move(second), &text);
+  const SpecialTokens& special = tokenizer_->special();
+  answer.tokens = std::int64_t(text.ids.size());
+  answer.unknown = std::ranges::count(text.ids, special.unknown);
+  const auto masks = std::int64_t{masked_ ? std::ranges::count(text.ids, special.mask) : 1};
+  answer.rows = answer.empty ? 0 : masks;
+  return text;
+}
+
+// Labels and targets are arbitrary, because the loss is not used.
+void TextPredictor::Append(const EncodedText& text, TextBatch* batch) const {
+  const auto begin = std::int32_t(batch->ids.size());
+  const auto rows = std::size_t(text.answer.rows);
+  for (std::size_t i = 0; masked_ && i < text.ids.size(); ++i) {
+    if (text.ids[i] == tokenizer_->special().mask) batch->places.push_back(begin + std::int32_t(i));
+  }
+  batch->ids.insert(batch->ids.end(), text.ids.begin(), text.ids.end());
   batch->starts.push_back(std::int32_t(batch->ids.size()));
-  batch->labels.resize(batch->labels.size() + masks, 0);  // arbitrary: the loss is not used
-  return answer;
+  if (text.second > 0) {
+    batch->types.resize(std::size_t(begin + text.second), 0);
+    batch->types.resize(batch->ids.size(), 1);
+  } else if (!batch->types.empty()) {
+    batch->types.resize(batch->ids.size(), 0);
+  }
+  if (problem_ == ProblemType::kSingleLabel) {
+    batch->labels.resize(batch->labels.size() + rows, 0);
+  } else {
+    batch->targets.resize(batch->targets.size() + rows * std::max<std::size_t>(1, names_.size()));
+  }
 }
 
 // logits: [rows, columns] of one text: a row per mask, or a single row of a classifier.
@@ -351,37 +426,61 @@ Status TextPredictor::TakeLogits(std::span<const float> logits, std::size_t rows
       answer->masks.push_back(BestWords(one));
       continue;
     }
-    const std::vector<double> p = Softmax(one);
-    for (std::size_t i = 0; i < columns; ++i) answer->classes.push_back({names_[i], p[i]});
+    if (problem_ == ProblemType::kRegression) {
+      answer->value = double(one[0]);
+      continue;
+    }
+    std::vector<double> p;
+    if (problem_ == ProblemType::kSingleLabel) p = Softmax(one);
+    for (std::size_t i = 0; i < columns; ++i) {
+      answer->classes.push_back({names_[i], p.empty() ? Sigmoid(double(one[i])) : p[i]});
+    }
   }
   return Status::Ok();
 }
 
-// Steps: tokenize all texts, one forward pass over those with something to predict, softmax.
-Result<std::vector<TextAnswer>> TextPredictor::PredictAll(std::span<const std::string_view> texts) {
+// Rows of logits follow each other in the order of the texts; empty ones have none.
+Status TextPredictor::PredictEncoded(std::span<EncodedText* const> texts, TextStep* step) const {
   TextBatch batch{.starts = {0}};
-  std::vector<TextAnswer> answers;
-  for (const std::string_view text : texts) {
-    TROOP_ASSIGN_OR_RETURN(TextAnswer answer, Append(text, &batch));
-    answers.push_back(std::move(answer));
+  for (const EncodedText* const text : texts) {
+    if (text->answer.rows > 0) Append(*text, &batch);
   }
-  if (batch.labels.empty()) return answers;
-  TROOP_RETURN_IF_ERROR(step_.Forward({value_, packed_.get()}, batch).status());
-  const std::size_t columns = step_.logits().size() / batch.labels.size();
+  const auto rows_of_all = std::size_t(batch.rows());
+  if (rows_of_all == 0) return Status::Ok();
+  TROOP_RETURN_IF_ERROR(step->Forward({value_, packed_.get()}, batch).status());
+  const std::span<const float> logits = step->logits();
+  const std::size_t columns = logits.size() / rows_of_all;
   std::size_t row = 0;
-  for (TextAnswer& answer : answers) {
-    const auto rows = std::size_t(answer.rows);
+  for (EncodedText* const text : texts) {
+    const auto rows = std::size_t(text->answer.rows);
     if (rows == 0) continue;
     TROOP_RETURN_IF_ERROR(
-        TakeLogits(step_.logits().subspan(row * columns, rows * columns), rows, &answer));
+        TakeLogits(logits.subspan(row * columns, rows * columns), rows, &text->answer));
     row += rows;
   }
+  return Status::Ok();
+}
+
+// Steps: tokenize all texts, one forward pass over those with something to predict.
+Result<std::vector<TextAnswer>> TextPredictor::PredictAll(std::span<const std::string_view> texts) {
+  std::vector<EncodedText> encoded;
+  for (const std::string_view text : texts) {
+    TROOP_ASSIGN_OR_RETURN(EncodedText one, Encode({text}));
+    encoded.push_back(std::move(one));
+  }
+  std::vector<EncodedText*> pointers;
+  for (EncodedText& one : encoded) pointers.push_back(&one);
+  TROOP_RETURN_IF_ERROR(PredictEncoded(pointers, step_.get()));
+  std::vector<TextAnswer> answers;
+  for (EncodedText& one : encoded) answers.push_back(std::move(one.answer));
   return answers;
 }
 
-Result<TextAnswer> TextPredictor::Predict(std::string_view text) {
-  TROOP_ASSIGN_OR_RETURN(std::vector<TextAnswer> answers, PredictAll({&text, 1}));
-  return std::move(answers[0]);
+Result<TextAnswer> TextPredictor::Predict(const TextInput& input) {
+  TROOP_ASSIGN_OR_RETURN(EncodedText encoded, Encode(input));
+  EncodedText* const one = &encoded;
+  TROOP_RETURN_IF_ERROR(PredictEncoded({&one, 1}, step_.get()));
+  return std::move(encoded.answer);
 }
 
 }  // namespace troop

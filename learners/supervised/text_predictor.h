@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/config/problem_type.h"
 #include "datasets/tokenizers/tokenizer.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised/text_step.h"
@@ -22,25 +24,40 @@ struct Likely {
   double probability = 0;
 };
 
+// A text to predict, or a pair of texts. Views, valid for one call.
+struct TextInput {
+  std::string_view text;
+  std::optional<std::string_view> pair = {};
+};
+
 // Prediction for one text.
 struct TextAnswer {
-  std::int64_t tokens = 0;                 // input tokens, including both special tokens
-  std::int64_t unknown = 0;                // of them, not in the vocabulary
-  std::int64_t cut = 0;                    // tokens truncated at the model's limit
-  bool empty = false;                      // only special tokens: no prediction
-  std::int64_t rows = 0;                   // predictions: 1 of a classifier, one per [MASK]
-  std::vector<Likely> classes;             // classifier: all classes in the model's order
+  std::int64_t tokens = 0;      // input tokens, including both special tokens
+  std::int64_t unknown = 0;     // of them, not in the vocabulary
+  std::int64_t cut = 0;         // tokens truncated at the model's limit
+  bool empty = false;           // only special tokens: no prediction
+  std::int64_t rows = 0;        // predictions: 1 of a classifier, one per [MASK]
+  std::vector<Likely> classes;  // classifier: all classes in the model's order; their
+                                // probabilities have the sum 1, or with kMultiLabel any sum
+  std::optional<double> value;  // regression
   std::vector<std::vector<Likely>> masks;  // masked LM: the best tokens for each [MASK]
   // The most likely class. REQUIRES: `classes` is not empty.
   const Likely& best() const;
+  // Names of the classes whose probability exceeds 1/2: the answer of kMultiLabel.
+  std::vector<std::string> labels() const;
 };
+
+// Names of a run's classes by id: model.labels, or those of the two sentiments. Unprintable or
+// repeated ones become LABEL_i. Empty for a regression.
+std::vector<std::string> NamesOfClasses(const ModelConfig& model);
 
 // Parses the config of a run, as its checkpoints have it (CheckpointState). file_name: of the text,
 // for messages. Errors: those of a damaged or unknown config.
 using SavedConfigParser = std::function<Result<TrainingConfig>(std::string_view config_toml,
                                                                const std::string& file_name)>;
 
-// A trained text model with its vocabulary. One owner thread.
+// A trained text model with its vocabulary. One owner thread; Encode and PredictEncoded with
+// different TextSteps may run at the same time.
 class TextPredictor {
  public:
   // Loads a model from a folder that contains one of:
@@ -59,16 +76,34 @@ class TextPredictor {
       const std::string& path, const SavedConfigParser& parse,
       CheckpointChoice choice = CheckpointChoice::kNewest);
 
-  // Predicts classes or masked tokens. A text of more than max_length() tokens is truncated on the
-  // side that the model was trained with. For a masked LM each "[MASK]" in the text (RoBERTa:
-  // "<mask>") is predicted. Errors: kInvalidArgument: more than a gigabyte; kDataLoss: a logit is
-  // NaN or infinite.
-  Result<TextAnswer> Predict(std::string_view text);
+  // Predicts classes, a number or masked tokens. A text of more than max_length() tokens is
+  // truncated on the side that the model was trained with. For a masked LM each "[MASK]" in the
+  // text (RoBERTa: "<mask>") is predicted. Errors: kInvalidArgument: more than a gigabyte;
+  // kDataLoss: a logit is NaN or infinite.
+  Result<TextAnswer> Predict(const TextInput& input);
   // Predicts several texts in one forward pass. Returns one answer for each, in their order. Memory
   // and time grow with the sum of their tokens. Errors: those of Predict, for any of them.
   Result<std::vector<TextAnswer>> PredictAll(std::span<const std::string_view> texts);
+
+  // The two parts of PredictAll. A text as model input, with the counts of its answer.
+  struct EncodedText {
+    std::vector<TokenId> ids;  // with the special tokens
+    std::int32_t second = 0;   // index of the first token of the second text of a pair; 0: none
+    TextAnswer answer;
+  };
+  // Tokenizes a text, or a pair as [CLS] text [SEP] pair [SEP], of which the longer text is
+  // truncated first. Errors: those of Predict; kInvalidArgument: a pair for a masked LM, or for a
+  // model without a second token type.
+  Result<EncodedText> Encode(const TextInput& input) const;
+  // Predicts encoded texts in one forward pass, and completes their answers. step: of MakeStep, one
+  // per thread. Errors: kDataLoss: a logit is NaN or infinite.
+  Status PredictEncoded(std::span<EncodedText* const> texts, TextStep* step) const;
+  std::unique_ptr<TextStep> MakeStep() const;
+
   const std::vector<std::string>& class_names() const { return names_; }
   bool masked() const { return masked_; }
+  // Kind of the predictions. REQUIRES: not masked().
+  ProblemType problem() const { return problem_; }
   std::int64_t max_length() const { return tokens_max_; }
 
  private:
@@ -77,8 +112,10 @@ class TextPredictor {
   static Result<Parts> FromHuggingFace(const std::string& folder);
   static Result<Parts> FromCheckpoint(const std::string& run, const FoundCheckpoint& found,
                                       const SavedConfigParser& parse);
-  std::vector<TokenId> Encode(std::string_view text) const;
-  Result<TextAnswer> Append(std::string_view text, TextBatch* batch) const;
+  std::vector<TokenId> Tokenize(std::string_view text) const;
+  void Assemble(std::vector<TokenId> first, std::optional<std::vector<TokenId>> second,
+                EncodedText* text) const;
+  void Append(const EncodedText& text, TextBatch* batch) const;
   Status TakeLogits(std::span<const float> logits, std::size_t rows, TextAnswer* answer) const;
   std::vector<Likely> BestWords(std::span<const float> logits) const;
 
@@ -88,9 +125,12 @@ class TextPredictor {
   const std::unique_ptr<Packed> packed_;
   const std::vector<std::string> names_;  // of the classes
   const bool masked_;
+  const ProblemType problem_;
+  const std::int64_t rows_;   // of the word embedding table
+  const std::int64_t types_;  // token types
   const std::int64_t tokens_max_;
   const TruncationSide side_;
-  TextStep step_;
+  const std::unique_ptr<TextStep> step_;
 };
 
 }  // namespace troop

@@ -267,9 +267,9 @@ TEST(PredictTest, RejectsUnsupportedModelConfig) {
   };
   EXPECT_THAT(refusal("\"is_decoder\": false", "\"is_decoder\": true"),
               HasSubstr("\"is_decoder\" is true"));
-  for (const std::string type : {"\"regression\"", "\"multi_label_classification\""}) {
-    EXPECT_THAT(refusal("{", "{\"problem_type\": " + type + ","), HasSubstr(type));
-  }
+  EXPECT_THAT(refusal("{", "{\"problem_type\": \"regression\","),
+              HasSubstr("\"regression\", but the model has 2 outputs"));
+  EXPECT_THAT(refusal("{", "{\"problem_type\": \"ranking\","), HasSubstr("\"ranking\": only"));
   for (const std::string type : {"\"single_label_classification\"", "null"}) {
     EXPECT_THAT(refusal("{", "{\"problem_type\": " + type + ","), HasSubstr("negative"));
   }
@@ -528,8 +528,18 @@ TEST(PredictTest, RejectsInvalidModelFoldersInOneLine) {
   EXPECT_THAT(replaced("BertForSequenceClassification", "BertForMaskedLM"),
               HasSubstr("has no cls.predictions"));
   EXPECT_THAT(
-      replaced("\"initializer_range\"", "\"id2label\": {\"0\": \"x\"}, \"initializer_range\""),
+      replaced("\"initializer_range\"",
+               "\"problem_type\": \"single_label_classification\", \"id2label\": {\"0\": \"x\"}, "
+               "\"initializer_range\""),
       HasSubstr("2 classes or more"));
+  EXPECT_THAT(replaced("\"initializer_range\"",
+                       "\"id2label\": {\"0\": \"x\", \"2\": \"y\"}, \"initializer_range\""),
+              HasSubstr("2 labels, but no name for 1: ids are 0 to 1"));
+  EXPECT_THAT(
+      replaced(
+          "\"initializer_range\"",
+          "\"num_labels\": 3, \"id2label\": {\"0\": \"x\", \"1\": \"y\"}, \"initializer_range\""),
+      HasSubstr("\"num_labels\" is 3, but \"id2label\" has 2"));
   EXPECT_THAT(replaced("\"vocab_size\": 47", "\"vocab_size\": 1000000"),
               HasSubstr("the model has 32"));
   EXPECT_THAT(replaced("\"vocab_size\": 47", "\"vocab_size\": 46"), HasSubstr("embeddings"));

@@ -1,0 +1,214 @@
+// Implements reading of texts from tables, JSON Lines and plain files.
+
+#include "apps/deploy/text_file_reader.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "core/base/buffer.h"
+#include "core/storage/json.h"
+#include "core/storage/storage.h"
+#include "datasets/text/csv.h"
+
+namespace troop {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Names of the text in common data sets: GLUE and most of the hub, IMDB as a CSV, SST.
+constexpr std::array<std::string_view, 3> kUsualColumns = {"text", "review", "sentence"};
+// The flag of `troop predict`.
+constexpr char kRemedy[] = "name one with --text-column";
+
+// Names of the columns to read: those given, or the usual one among the existing ones.
+Result<std::vector<std::string>> Chosen(const std::vector<std::string>& given,
+                                        const std::vector<std::string>& existing) {
+  const auto exists = [&](std::string_view name) {
+    return std::ranges::find(existing, name) != existing.end();
+  };
+  for (const std::string& name : given) {
+    if (!exists(name)) {
+      return NotFound("no column \"{}\"; the columns are {}", name, fmt::join(existing, ", "));
+    }
+  }
+  if (!given.empty()) return given;
+  for (const std::string_view name : kUsualColumns) {
+    if (exists(name)) return std::vector<std::string>{std::string(name)};
+  }
+  return NotFound("no column {}; {}: {}", fmt::join(kUsualColumns, ", "), kRemedy,
+                  fmt::join(existing, ", "));
+}
+
+// A mapped file with its path, for messages.
+struct MappedFile {
+  std::string path;
+  Buffer bytes;
+  Status At(std::size_t line, const Status& status) const {
+    return status.WithContext(fmt::format("{}:{}", path, line));
+  }
+};
+
+// Removes the first line from `rest` and returns it without its end, which may be that of Windows.
+std::string_view TakeLine(std::string_view* rest) {
+  const std::size_t end = rest->find('\n');
+  std::string_view line = rest->substr(0, end);
+  rest->remove_prefix(end == rest->npos ? rest->size() : end + 1);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+// Every line is a text, also an empty one, so that answers and lines have equal numbers.
+class LineReader final : public TextFileReader {
+ public:
+  explicit LineReader(MappedFile file) : file_(std::move(file)), rest_(file_.bytes.text()) {}
+  Result<bool> Next(TextRow* row) override {
+    if (rest_.empty()) return false;
+    row->text = TakeLine(&rest_);
+    row->pair.reset();
+    return true;
+  }
+  std::size_t bytes() const override { return file_.bytes.size(); }
+  std::size_t bytes_left() const override { return rest_.size(); }
+
+ private:
+  const MappedFile file_;
+  std::string_view rest_;
+};
+
+// A table. Column names are compared as they are, capitals and spaces included.
+class CsvFile final : public TextFileReader {
+ public:
+  CsvFile(MappedFile file, std::vector<std::string> columns)
+      : file_(std::move(file)), columns_(std::move(columns)), reader_(file_.bytes.text()) {}
+
+  // Reads the header and finds the columns.
+  Status Begin() {
+    std::vector<std::string> header;
+    TROOP_ASSIGN_OR_RETURN(const bool there, reader_.Next(&header));
+    if (!there)
+      return InvalidArgument("{} is empty; it needs a header with the columns", file_.path);
+    const auto chosen = Chosen(columns_, header);
+    if (!chosen.ok()) return file_.At(reader_.line(), chosen.status());
+    for (const std::string& name : *chosen)
+      places_.push_back(std::size_t(std::ranges::find(header, name) - header.begin()));
+    return Status::Ok();
+  }
+  // A row may have more fields than the header, or fewer after the texts.
+  Result<bool> Next(TextRow* row) override {
+    const Result<bool> there = reader_.Next(&fields_);
+    if (!there.ok()) return there.status().WithContext(file_.path);
+    if (!*there) return false;
+    if (*std::ranges::max_element(places_) >= fields_.size()) {
+      return file_.At(reader_.line(),
+                      InvalidArgument("{} columns, but the text is in column {} of the header",
+                                      fields_.size(), *std::ranges::max_element(places_) + 1));
+    }
+    row->text = std::move(fields_[places_[0]]);
+    row->pair.reset();
+    if (places_.size() > 1) row->pair = fields_[places_[1]];
+    return true;
+  }
+  std::size_t bytes() const override { return file_.bytes.size(); }
+  std::size_t bytes_left() const override { return reader_.bytes_left(); }
+
+ private:
+  const MappedFile file_;
+  const std::vector<std::string> columns_;
+  CsvReader reader_;
+  std::vector<std::size_t> places_;  // of the columns in a row
+  std::vector<std::string> fields_;
+};
+
+// Objects of which one or two strings are read; other members may have any value.
+class JsonLines final : public TextFileReader {
+ public:
+  JsonLines(MappedFile file, std::vector<std::string> columns)
+      : file_(std::move(file)), columns_(std::move(columns)), rest_(file_.bytes.text()) {}
+
+  // Blank lines are skipped. The columns are chosen by the first object.
+  Result<bool> Next(TextRow* row) override {
+    std::string_view line;
+    do {
+      if (rest_.empty()) return false;
+      ++line_;
+      line = TakeLine(&rest_);
+    } while (line.find_first_not_of(" \t") == line.npos);
+    const Status read = Read(line, row);
+    if (!read.ok()) return file_.At(line_, read);
+    return true;
+  }
+  std::size_t bytes() const override { return file_.bytes.size(); }
+  std::size_t bytes_left() const override { return rest_.size(); }
+
+ private:
+  // One line. A text that is null, a number or missing is an error, since an answer for it would be
+  // that of another text.
+  Status Read(std::string_view line, TextRow* row) {
+    TROOP_ASSIGN_OR_RETURN(const JsonValue json, ParseJson(line));
+    if (json.kind != JsonValue::Kind::kObject)
+      return InvalidArgument("not an object; a line is like {{\"text\": \"…\"}}");
+    // The keys of the first object stand for all, like the header of a table.
+    if (chosen_.empty()) {
+      std::vector<std::string> keys;
+      for (const auto& [key, unused] : json.object) keys.push_back(key);
+      TROOP_ASSIGN_OR_RETURN(chosen_, Chosen(columns_, keys));
+    }
+    TROOP_ASSIGN_OR_RETURN(row->text, json.String(chosen_[0]));
+    row->pair.reset();
+    if (chosen_.size() > 1) {
+      TROOP_ASSIGN_OR_RETURN(row->pair, json.String(chosen_[1]));
+    }
+    return Status::Ok();
+  }
+
+  const MappedFile file_;
+  const std::vector<std::string> columns_;
+  std::string_view rest_;
+  std::size_t line_ = 0;
+  std::vector<std::string> chosen_;
+};
+
+}  // namespace
+
+// The extension alone decides, so that a damaged file is not read as another format.
+Result<std::unique_ptr<TextFileReader>> TextFileReader::Open(
+    const std::string& path, const std::vector<std::string>& columns) {
+  if (columns.size() > 2) {
+    return InvalidArgument("--text-column is given {} times, must be at most 2: a text, or a pair",
+                           columns.size());
+  }
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error);
+  if (!fs::is_regular_file(whole, error)) {
+    return NotFound("{}: {}", path, fs::exists(whole, error) ? "not a file" : "no such file");
+  }
+  // Compressed or binary files would otherwise be read as lines of text.
+  const std::string kind = whole.extension().string();
+  for (const char* const other : {".tsv", ".gz", ".xz", ".zip", ".tar", ".parquet"}) {
+    if (kind == other) {
+      return InvalidArgument("{}: {} is not read; convert it to .csv or .jsonl", path, kind);
+    }
+  }
+  TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(whole.parent_path().string()));
+  MappedFile file{path, {}};
+  // The pages of a mapped file are dropped by the system after they were read.
+  TROOP_ASSIGN_OR_RETURN(file.bytes, folder->Map(whole.filename().string()));
+  if (kind == ".csv") {
+    auto csv = std::make_unique<CsvFile>(std::move(file), columns);
+    TROOP_RETURN_IF_ERROR(csv->Begin());
+    return std::unique_ptr<TextFileReader>(std::move(csv));
+  }
+  if (kind == ".jsonl" || kind == ".json")
+    return std::unique_ptr<TextFileReader>(new JsonLines(std::move(file), columns));
+  if (!columns.empty()) {
+    return InvalidArgument(
+        "--text-column: {} has one text per line; omit it, or use .csv or .jsonl", path);
+  }
+  return std::unique_ptr<TextFileReader>(new LineReader(std::move(file)));
+}
+
+}  // namespace troop
