@@ -33,6 +33,13 @@ void VisitKeys(EvaluatorConfig& c, ConfigVisitor& v) {
   v.Visit({"evaluator.stop_at_return",
            "Mean return of an evaluation at which the run ends; 0 disables it."},
           c.stop_at_return);
+  v.Visit(
+      {"evaluator.early_stopping_patience",
+       "Number of consecutive evaluations without a better score than the best one at which the "
+       "run ends, since the start or the resume of the run; supervised: of the validation "
+       "examples, with one learner; 0 disables it. evaluator.keep_best keeps the best weights.",
+       Between(0, 1e6)},
+      c.early_stopping_patience);
   v.Visit({"evaluator.keep_best",
            "Keep the weights with the best evaluation so far in the folder best/ of the run: the "
            "highest mean return; supervised: the highest accuracy on the validation examples, "

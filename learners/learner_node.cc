@@ -249,7 +249,9 @@ void LearnerNode::NormalizeRewards(SampleBatch* batch) const {
 
 void LearnerNode::SubmitUpdates() {
   // A run that is measured in agent steps ends with its actors, whatever is left in the replay.
-  if (source_->ends_with_steps() && context_.member->phase() >= Phase::kDraining) {
+  // So does the only learner on a data set, if the run ends before run.max_updates.
+  const bool alone = source_->all_have_batches() && IsAlone(topology_);
+  if ((source_->ends_with_steps() || alone) && context_.member->phase() >= Phase::kDraining) {
     exhausted_ = true;
     return;
   }

@@ -13,6 +13,7 @@
 
 #include "actors/evaluator_node.h"
 #include "apps/deploy/loaded_checkpoint.h"
+#include "apps/deploy/text_scores_report.h"
 #include "core/base/counted.h"
 #include "core/base/phase_progress.h"
 #include "core/graphics/animation.h"
@@ -24,6 +25,7 @@
 #include "fleet/run/task_info.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised/text_evaluator.h"
+#include "learners/supervised/text_predictor.h"
 #include "replay/episodes/episode.h"
 
 namespace troop {
@@ -144,32 +146,39 @@ int EvaluateReviews(const LoadedCheckpoint& loaded, const EvalOptions& options) 
                                 .final = true};
   if (trial.episodes < 1)
     return ReportError(InvalidArgument("--episodes is {}, must be at least 1", trial.episodes));
-  auto judge = SentimentEvaluator::Make(config, *data, trial, loaded.weights());
+  auto judge = TextEvaluator::Make(config, *data, trial, loaded.weights());
   if (!judge.ok()) return ReportError(judge.status().WithContext(loaded.path));
   // Advance in slices, to show progress in between.
   PhaseProgress progress("evaluating", "reviews", trial.episodes);
   while ((*judge)->Advance(1) != Evaluator::State::kOver) progress.Show((*judge)->judged());
   if (!(*judge)->error().ok()) return ReportError((*judge)->error());
   const EvaluationReport r = (*judge)->Report();
+  const TextScores scores = (*judge)->Scores((*judge)->affordable_resamples());
+  const std::vector<std::string> names = NamesOfClasses(config.model);
   const ScoreLabels words = GetScoreLabels(loaded.config);
+  const bool regression = config.model.problem_type == ProblemType::kRegression;
   if (options.json) {
-    fmt::print("{}\n", JsonObject()
-                           .Add("checkpoint", loaded.path)
-                           .Add("reviews", loaded.config.data.reviews)
-                           .Add("evaluated", r.episodes)
-                           .Add("accuracy_percent", r.return_mean)
-                           .Add("accuracy_percent_error", r.return_std)
-                           .Add("accuracy_percent_low", r.return_min)
-                           .Add("accuracy_percent_high", r.return_max)
-                           .Add("cross_entropy", r.loss)
-                           .str());
+    const std::string score = regression ? "pearson_percent" : "accuracy_percent";
+    JsonObject json;
+    json.Add("checkpoint", loaded.path)
+        .Add("reviews", loaded.config.data.reviews)
+        .Add("evaluated", r.episodes)
+        .Add(score, r.return_mean)
+        .Add(score + "_error", r.return_std)
+        .Add(score + "_low", r.return_min)
+        .Add(score + "_high", r.return_max)
+        .Add(regression ? "squared_error" : "cross_entropy", r.loss);
+    if (scores.examples > 0) AddTextScores(scores, names, &json);
+    fmt::print("{}\n", json.str());
     return kExitOk;
   }
   fmt::print(
-      "{} with {} ({} updates, {} reviews)\n{:.2f} {}{}, of {} {}; mean cross entropy "
+      "{} with {} ({} updates, {} reviews)\n{:.2f} {}{}, of {} {}; mean {} "
       "{:.4f}\n",
       loaded.config.data.reviews, loaded.path, loaded.state.updates, loaded.state.steps,
-      r.return_mean, words.score, SpreadText(true, r), r.episodes, words.units, r.loss);
+      r.return_mean, words.score, SpreadText(true, r), r.episodes, words.units,
+      regression ? "squared error" : "cross entropy", r.loss);
+  if (scores.examples > 0) fmt::print("\n{}", TextScoresTables(scores, names));
   return kExitOk;
 }
 

@@ -162,8 +162,10 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
     const ScoreLabels words = GetScoreLabels(config);
-    out += fmt::format("final: {:.2f} {}{}, of {} {}; mean cross entropy {:.4f}\n", e.return_mean,
-                       words.score, SpreadText(true, e), e.episodes, words.units, e.loss);
+    const bool regression = config.model.problem_type == ProblemType::kRegression;
+    out += fmt::format("final: {:.2f} {}{}, of {} {}; mean {} {:.4f}\n", e.return_mean, words.score,
+                       SpreadText(true, e), e.episodes, words.units,
+                       regression ? "squared error" : "cross entropy", e.loss);
   }
   return out;
 }

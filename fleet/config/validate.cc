@@ -402,6 +402,10 @@ void CheckRun(const Config& c, Conflicts* out) {
           {"evaluator.stop_at_return", "evaluator.enabled"},
           "{} can't be reached without evaluations; set evaluator.enabled = true, or 0 here",
           TomlNumber(c.evaluator.stop_at_return));
+  out->If(c.evaluator.early_stopping_patience != 0 && !c.evaluator.enabled,
+          {"evaluator.early_stopping_patience", "evaluator.enabled"},
+          "{} can't be reached without evaluations; set evaluator.enabled = true, or 0 here",
+          c.evaluator.early_stopping_patience);
   out->If(!c.learner.init_from.empty() && !c.model.pretrained.empty(),
           {"learner.init_from", "model.pretrained"},
           "and model.pretrained both set the first weights; omit one of the two");
@@ -471,6 +475,8 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
     conflicts.If(mesh.dp > 1 || mesh.tp > 1, {mesh.tp > 1 ? "mesh.tp" : "mesh.dp"},
                  "is supported in supervised runs only; omit it, and see fleet.learners");
     conflicts.If(!mesh.batch_shares.empty(), {"mesh.batch_shares"},
+                 "is supported in supervised runs only; omit it");
+    conflicts.If(config.learner.class_weights != ClassWeights::kNone, {"learner.class_weights"},
                  "is supported in supervised runs only; omit it");
   }
   CheckConsistency(config, &conflicts);

@@ -454,6 +454,12 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(c.learner.class_weights != ClassWeights::kNone && (!classifies || !one_class),
           {"learner.class_weights", "learner.algorithm", "model.problem_type"},
           "requires learner.algorithm = \"classifier\" with one class per text; set \"none\"");
+  // Learners of a group would leave it after different updates.
+  const std::int64_t learners = std::max(c.fleet.learners, c.mesh.dp * c.mesh.tp);
+  out->If(c.evaluator.early_stopping_patience > 0 &&
+              (learners > 1 || c.learner.sync != LearnerSync::kAllReduce),
+          {"evaluator.early_stopping_patience", "fleet.learners", "learner.sync"},
+          "is supported with one learner in supervised runs; set 0");
   // The LSTM baseline has no tensor parallelism, masked LM or pre-trained weights.
   const bool lstm = c.model.architecture == ModelArchitecture::kLstm;
   out->If(lstm && c.learner.algorithm != AlgorithmKind::kClassifier,

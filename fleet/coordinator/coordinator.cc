@@ -87,6 +87,7 @@ StepStatus Coordinator::Step(Time now) {
 void Coordinator::AdvancePhase() {
   const MemberRecord* const learner = membership_.Find(Role::kLearner, 0);
   lifecycle_.Advance({.last_evaluation = results_.last_evaluation(),
+                      .evaluations_since_best = results_.evaluations_since_best(),
                       .learner_finished = learner != nullptr && learner->view.finished});
 }
 
@@ -252,8 +253,9 @@ void Coordinator::RecordEvaluations(const std::vector<EvaluationReport>& evaluat
     if (shards_ && UpdatesOf(e.weights_version) > 0) --e.weights_version;
     if (!results_.AddEvaluation(e)) continue;
     if (IsSupervised(options_.config)) {
-      LogInfo("evaluation at {} reviews, {} updates: accuracy {:.2f} % of {}{}", e.steps,
-              UpdatesOf(e.weights_version), e.return_mean, e.episodes, SpreadText(true, e));
+      LogInfo("evaluation at {} reviews, {} updates: {:.2f} {} of {}{}", e.steps,
+              UpdatesOf(e.weights_version), e.return_mean, GetScoreLabels(options_.config).score,
+              e.episodes, SpreadText(true, e));
       continue;
     }
     LogInfo("evaluation at {} {}, {} updates: return {}", e.steps, StepsName(options_.config),

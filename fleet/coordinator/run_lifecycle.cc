@@ -20,14 +20,23 @@ void RunLifecycle::AdvanceTo(Phase next) {
   LogInfo("the run is {}: {} {} done", PhaseName(phase_), steps_done(), StepsName(*config_));
 }
 
-// Draining starts when the budget is done or the run is solved; evaluating when the learner has
-// written its last checkpoint; done after the final evaluation.
+// Draining starts when the budget is done or the run is solved or stalled; evaluating when the
+// learner has written its last checkpoint; done after the final evaluation.
 void RunLifecycle::Advance(const Milestones& reached) {
   const Config& c = *config_;
   const EvaluationReport* const last = reached.last_evaluation;
   const bool solved = c.evaluator.stop_at_return != 0 && last != nullptr &&
                       last->return_mean >= c.evaluator.stop_at_return;
-  if (steps_done() >= std::int64_t(c.run.total_steps) || solved) AdvanceTo(Phase::kDraining);
+  const std::int64_t patience = c.evaluator.early_stopping_patience;
+  const bool stalled = patience > 0 && reached.evaluations_since_best >= patience;
+  if (stalled && phase_ == Phase::kRunning) {
+    LogInfo(
+        "early stopping: {} evaluations without a better score than the best one "
+        "(evaluator.early_stopping_patience)",
+        reached.evaluations_since_best);
+  }
+  if (steps_done() >= std::int64_t(c.run.total_steps) || solved || stalled)
+    AdvanceTo(Phase::kDraining);
   if (reached.learner_finished) AdvanceTo(Phase::kEvaluating);
   if (phase_ == Phase::kEvaluating) {
     const bool judged = last != nullptr && last->final;

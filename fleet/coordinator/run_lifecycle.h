@@ -15,9 +15,9 @@ namespace troop {
 //
 // Invariants:
 // - The phase never returns to an earlier one, and a stop request is never withdrawn.
-// - The run leaves kRunning when the budget is done, the run is solved, or the learner has
-//   finished; it reaches kEvaluating when the learner has finished, and kDone after the final
-//   evaluation, if there is one.
+// - The run leaves kRunning when the budget is done, the run is solved or does not improve, or the
+//   learner has finished; it reaches kEvaluating when the learner has finished, and kDone after the
+//   final evaluation, if there is one.
 // - Progress never decreases.
 // Owner: the coordinator. O(1) per call.
 class RunLifecycle {
@@ -30,6 +30,7 @@ class RunLifecycle {
   // The events that end a phase.
   struct Milestones {
     const EvaluationReport* last_evaluation = nullptr;  // null: none yet
+    std::int64_t evaluations_since_best = 0;            // RunResults
     bool learner_finished = false;  // the first learner has written its last checkpoint
   };
   // Advances the phase as far as progress and milestones allow, with a log line for each.

@@ -35,6 +35,14 @@ void RunResults::RecordCheckpoint(const HeartbeatRequest& beat) {
 bool RunResults::AddEvaluation(const EvaluationReport& evaluation) {
   if (std::ranges::find(evaluations_, evaluation) != evaluations_.end()) return false;
   evaluations_.push_back(evaluation);
+  // The final evaluation is on other examples or episodes.
+  if (evaluation.final) return true;
+  if (!best_ || evaluation.return_mean > *best_) {
+    best_ = evaluation.return_mean;
+    since_best_ = 0;
+  } else {
+    ++since_best_;
+  }
   return true;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,11 +36,16 @@ class RunResults {
   const MetricSnapshot& retired_counters() const { return retired_counters_; }
   // The newest evaluation; nullptr before the first.
   const EvaluationReport* last_evaluation() const;
+  // Number of evaluations after the best one so far, without the final one; 0 before the first.
+  // O(1).
+  std::int64_t evaluations_since_best() const { return since_best_; }
   // Fills the checkpoint, evaluations and updates of `view`.
   void Fill(RunView* view) const;
 
  private:
   std::vector<EvaluationReport> evaluations_;
+  std::optional<double> best_;  // mean return (or score) of the best evaluation
+  std::int64_t since_best_ = 0;
   std::string checkpoint_;  // path in the run folder
   std::uint64_t checkpoint_updates_ = 0;
   bool checkpoint_final_ = false;

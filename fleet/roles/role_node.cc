@@ -243,8 +243,7 @@ Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSp
       ActingConfigOf(config_), context, problem,
       [config, data](const EvaluationRequest& options, std::span<const float> weights,
                      std::unique_ptr<Evaluator>) -> Result<std::unique_ptr<Evaluator>> {
-        TROOP_ASSIGN_OR_RETURN(auto trial,
-                               SentimentEvaluator::Make(config, data, options, weights));
+        TROOP_ASSIGN_OR_RETURN(auto trial, TextEvaluator::Make(config, data, options, weights));
         return std::unique_ptr<Evaluator>(std::move(trial));
       });
 }

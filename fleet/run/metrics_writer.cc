@@ -20,6 +20,22 @@ namespace troop {
 
 namespace {
 
+// Name of a text model's score: MainMetric of learners/supervised/text_metrics.h.
+std::string ScoreName(const Config& config) {
+  return config.model.problem_type == ProblemType::kRegression ? "pearson" : "accuracy";
+}
+
+// The gauges of the last evaluation, by their names (f1_macro, auc, …); undefined ones are null.
+JsonObject MeasuresOf(const std::map<std::string, double>& levels) {
+  constexpr std::string_view kRole = "evaluator/";
+  JsonObject metrics;
+  for (const auto& [name, value] : levels) {
+    const bool measure = name.starts_with(kRole) && name != "evaluator/episode_return_mean";
+    if (measure) metrics.Add(name.substr(kRole.size()), value);
+  }
+  return metrics;
+}
+
 // A longer file of an earlier part is ignored, with a warning.
 constexpr std::size_t kPastBytesMax = std::size_t{1} << 30;
 constexpr int kTrainingCurveEvery = 60;    // metric lines per drawing
@@ -180,15 +196,16 @@ void MetricsWriter::Record(Time now, const RunView& view, const RunThroughput& r
   WriteMetrics(view, rates, false);
 }
 
-// Keeps the gauges of learners and of environments, because learners and actors have left when the
-// last line is written.
+// Keeps the gauges of learners, environments and evaluations of texts, because their roles have
+// left when the last line is written.
 void MetricsWriter::NoteLevels(const RunView& view) {
   constexpr MetricKind kLevels[] = {MetricKind::kGaugeMean, MetricKind::kGaugeRatio,
                                     MetricKind::kGaugeMax, MetricKind::kGaugeMin};
   for (const auto& [name, value] : view.metrics) {
     const bool level = std::ranges::find(kLevels, value.kind) != std::end(kLevels);
-    if (level && (name.starts_with("learner/") || name.starts_with("env.")))
-      files_->levels[name] = value.value;
+    const bool kept = name.starts_with("learner/") || name.starts_with("env.") ||
+                      (view.supervised && name.starts_with("evaluator/"));
+    if (level && kept) files_->levels[name] = value.value;
   }
 }
 
@@ -259,10 +276,11 @@ void MetricsWriter::WriteEvaluations(const RunView& view, const RunThroughput&) 
     line.Add("return_min", e.return_min).Add("return_max", e.return_max);
     line.Add("length_mean", e.length_mean).Add("final", e.final);
     TensorboardLog& board = *files_->tensorboard;
-    if (view.supervised) {  // return_mean is the accuracy in %
-      line.Add("loss", e.loss).Add("accuracy", e.return_mean / 100);
+    if (view.supervised) {  // return_mean is in %
+      const std::string score = ScoreName(files_->config);
+      line.Add("loss", e.loss).Add(score, e.return_mean / 100);
       board.AddScalar("evaluation/loss", e.loss);
-      board.AddScalar("evaluation/accuracy", e.return_mean / 100);
+      board.AddScalar("evaluation/" + score, e.return_mean / 100);
     } else {
       board.AddScalar("evaluation/return_mean", e.return_mean);
       board.AddScalar("evaluation/length_mean", e.length_mean);
@@ -308,7 +326,7 @@ Status MetricsWriter::DrawCurve(const RunView& view) {
   const bool evaluated = files_->config.evaluator.enabled;
   LinePlot plot{.title = files_->config.name + ": " + TaskName(files_->config),
                 .x_label = StepsName(files_->config),
-                .y_label = view.supervised ? "accuracy in %"
+                .y_label = view.supervised ? ScoreName(files_->config) + " in %"
                            : evaluated     ? "evaluated return"
                                            : "training return"};
   // Evaluations have a band, which is an interval in supervised mode (fleet/run/task_info.h);
@@ -322,7 +340,7 @@ Status MetricsWriter::DrawCurve(const RunView& view) {
     points.push_back({double(e.steps), e.return_mean, e.return_min, e.return_max});
   }
   if (!evaluated) points.insert(points.end(), files_->training.begin(), files_->training.end());
-  LinePlot::Series series{.name = view.supervised ? "accuracy" : "mean",
+  LinePlot::Series series{.name = view.supervised ? ScoreName(files_->config) : "mean",
                           .band_name = view.supervised ? "95 % interval" : "minimum to maximum"};
   for (const CurvePoint& p : points) {
     series.xs.push_back(p.steps);
@@ -375,6 +393,7 @@ Status MetricsWriter::Finish(const RunView& view, const RunThroughput& rates,
         .Add("final_return_max", e.return_max)
         .Add("final_episodes", e.episodes)
         .Add("final_updates", UpdatesOf(e.weights_version));
+    if (view.supervised) result.Add("final_metrics", MeasuresOf(files_->levels));
   }
   return files_->run->WriteAtomic("result.json", result.str() + "\n");
 }

@@ -63,6 +63,8 @@ ScoreLabels GetScoreLabels(const Config& config) {
   const bool tests = HasTestReviews(config.data.reviews);
   if (config.learner.algorithm == AlgorithmKind::kMaskedLm)
     return {"% masked-token accuracy", tests ? "test reviews" : "held-out reviews"};
+  if (config.model.problem_type == ProblemType::kRegression)
+    return {"% Pearson correlation", tests ? "test reviews" : "held-out reviews"};
   return {"% accuracy", tests ? "test reviews" : "held-out reviews"};
 }
 

@@ -1,4 +1,4 @@
-// Implements the evaluation of weights on reviews.
+// Implements the evaluation of weights on texts.
 
 #include "learners/supervised/text_evaluator.h"
 
@@ -15,18 +15,28 @@ namespace {
 constexpr std::int64_t kTokensOfSlice =
     4096;  // bounds the time of one Advance, so that the role keeps its heartbeat
 
+// The 95 % interval of a correlation r of n examples: atanh(r) is normal with the variance
+// 1 / (n - 3) (Fisher 1921).
+ConfidenceInterval FisherInterval(double r, double n) {
+  if (n <= 3) return {-1, 1};
+  const double middle = std::atanh(std::clamp(r, -0.9999999, 0.9999999));
+  const double half = 1.959964 / std::sqrt(n - 3);
+  return {std::min(r, std::tanh(middle - half)), std::max(r, std::tanh(middle + half))};
+}
+
 }  // namespace
 
-Result<std::unique_ptr<SentimentEvaluator>> SentimentEvaluator::Make(
-    const TrainingConfig& config, std::shared_ptr<const ReviewData> data,
-    const EvaluationRequest& options, std::span<const float> weights) {
+Result<std::unique_ptr<TextEvaluator>> TextEvaluator::Make(const TrainingConfig& config,
+                                                           std::shared_ptr<const ReviewData> data,
+                                                           const EvaluationRequest& options,
+                                                           std::span<const float> weights) {
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Module> module, MakeTextModel(ModelSetupOf(config)));
   if (std::int64_t(weights.size()) != ParameterCount(*module)) {
     return InvalidArgument("{} weights, but the model has {} parameters", weights.size(),
                            ParameterCount(*module));
   }
-  std::unique_ptr<SentimentEvaluator> trial(
-      new SentimentEvaluator(config, std::move(data), options, std::move(module)));
+  std::unique_ptr<TextEvaluator> trial(
+      new TextEvaluator(config, std::move(data), options, std::move(module)));
   // A missing GPU is an error only if the config requires one.
   if (config.learner.device != DeviceChoice::kCpu) {
     auto judge = MakeGpuTextEvaluator(config, weights);
@@ -39,15 +49,16 @@ Result<std::unique_ptr<SentimentEvaluator>> SentimentEvaluator::Make(
 }
 
 // Chooses the examples once; Advance walks over them.
-SentimentEvaluator::SentimentEvaluator(const TrainingConfig& config,
-                                       std::shared_ptr<const ReviewData> data,
-                                       const EvaluationRequest& options,
-                                       std::unique_ptr<Module> module)
+TextEvaluator::TextEvaluator(const TrainingConfig& config, std::shared_ptr<const ReviewData> data,
+                             const EvaluationRequest& options, std::unique_ptr<Module> module)
     : data_(std::move(data)),
       options_(options),
+      problem_(config.model.problem_type),
+      seed_(std::uint64_t(config.seed)),
       module_(std::move(module)),
       batches_(config, data_->tokenizer),
-      step_(module_.get(), batches_.words()) {
+      step_(module_.get(), batches_.words(), config.model.problem_type),
+      metrics_(config.model.problem_type, OutputsOf(config.model)) {
   const bool bf16 = config.network.precision == NetworkPrecision::kBf16;
   packed_ = module_->MakePacked(bf16 ? Precision::kBF16 : Precision::kF32);
   const std::int64_t all = set().size(), wanted = std::min(all, options_.episodes);
@@ -57,7 +68,7 @@ SentimentEvaluator::SentimentEvaluator(const TrainingConfig& config,
 }
 
 // Evaluates one batch of sequences of similar length.
-Evaluator::State SentimentEvaluator::Advance(int) {
+Evaluator::State TextEvaluator::Advance(int) {
   if (next_ == samples_.size() || !status_.ok()) return State::kOver;
   std::vector<std::int32_t> batch;
   for (std::int64_t tokens = 0; next_ < samples_.size(); ++next_) {
@@ -68,36 +79,63 @@ Evaluator::State SentimentEvaluator::Advance(int) {
   // Sequences of similar length waste no time on padding.
   const TextBatch text = batches_.ForJudging(set(), batch);
   // A batch without labels has no outcome, and would divide by 0.
-  if (!text.labels.empty()) {
+  if (text.rows() > 0) {
     const Result<TextOutcome> outcome =
         on_device_ ? on_device_->Judge(text) : step_.Forward({value_, packed_.get()}, text);
     status_ = outcome.status();
     if (outcome.ok() && !std::isfinite(outcome->loss)) {
       status_ = DataLoss(
-          "the weights of version {} give a non-finite cross entropy: they are damaged, or "
+          "the weights of version {} give a non-finite loss: they are damaged, or "
           "training diverged; use an earlier checkpoint",
           options_.version);
     }
     if (status_.ok()) outcome_ += *outcome;
+    // A masked LM has a row per token and as many columns as the vocabulary.
+    if (status_.ok() && !on_device_ && batches_.words() == 0) metrics_.Add(text, step_.logits());
   }
   return next_ == samples_.size() || !status_.ok() ? State::kOver : State::kBusy;
 }
 
+TextScores TextEvaluator::Scores(int resamples) const {
+  return metrics_.Compute({.seed = seed_, .resamples = resamples});
+}
+
+// An undefined measure is NaN, which replaces the value of an earlier evaluation; files have null.
+std::vector<std::pair<std::string, double>> TextEvaluator::Measures() const {
+  std::vector<std::pair<std::string, double>> measures;
+  const TextScores scores = Scores(0);
+  for (const std::string_view name : MetricNames(problem_)) {
+    const TextMetric* const metric = scores.Find(name);
+    if (scores.examples > 0) measures.emplace_back(name, metric == nullptr ? NAN : metric->value);
+  }
+  return measures;
+}
+
 // Accuracy in %, in the fields of an episode's return; minimum and maximum are its Wilson interval.
-// Standard deviation of a share p of n reviews: sqrt(p (1 - p) / n).
-EvaluationReport SentimentEvaluator::Report() const {
+// Standard deviation of a share p of n reviews: sqrt(p (1 - p) / n). A regression has its Pearson
+// correlation instead, 0 if that is undefined, with the interval of Fisher's transformation.
+EvaluationReport TextEvaluator::Report() const {
   const double rows = double(std::max<std::int64_t>(1, outcome_.rows));
   const double right = double(outcome_.right) / rows;
-  const ConfidenceInterval interval = WilsonInterval(double(outcome_.right), double(outcome_.rows));
   EvaluationReport report{
       .weights_version = options_.version,
       .episodes = std::int64_t(samples_.size()),
-      .return_mean = 100 * right,
-      .return_std = 100 * std::sqrt(right * (1 - right) / rows),
-      .return_min = 100 * interval.low,
-      .return_max = 100 * interval.high,
       .length_mean = double(outcome_.tokens) / double(std::max<std::size_t>(1, samples_.size())),
       .loss = outcome_.loss / rows};
+  double score = right;
+  ConfidenceInterval interval = WilsonInterval(double(outcome_.right), double(outcome_.rows));
+  double deviation = std::sqrt(right * (1 - right) / rows);
+  if (problem_ == ProblemType::kRegression) {
+    const TextScores scores = Scores(0);
+    const TextMetric* const metric = scores.Find(MainMetric(problem_));
+    score = metric == nullptr ? 0 : metric->value;
+    interval = FisherInterval(score, rows);
+    deviation = (1 - score * score) / std::sqrt(std::max(1.0, rows - 1));
+  }
+  report.return_mean = 100 * score;
+  report.return_std = 100 * deviation;
+  report.return_min = 100 * interval.low;
+  report.return_max = 100 * interval.high;
   return report;
 }
 

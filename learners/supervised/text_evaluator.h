@@ -2,32 +2,41 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "learners/supervised/gpu_supervised.h"
 #include "learners/supervised/supervised.h"
+#include "learners/supervised/text_metrics.h"
 #include "paramserver/weights/evaluator.h"
 
 namespace troop {
 
-// Evaluates weights on reviews, by sentiment or by masked tokens, and counts correct predictions:
-// on the validation_split, on the test set at the end, or on an evenly spread subset. A slice is
-// one batch of a few thousand tokens. Runs on a GPU if the config's updates do.
-class SentimentEvaluator final : public Evaluator {
+// Evaluates weights on texts, by their labels or by masked tokens: on the validation_split, on the
+// test set at the end, or on an evenly spread subset. A slice is one batch of a few thousand
+// tokens. Runs on a GPU if the config's updates do; only the accuracy and the loss are computed
+// there, because the logits stay on the device.
+class TextEvaluator final : public Evaluator {
  public:
   // Errors: as MakeTextModel; kInvalidArgument: weights of another size.
-  static Result<std::unique_ptr<SentimentEvaluator>> Make(const TrainingConfig& config,
-                                                          std::shared_ptr<const ReviewData> data,
-                                                          const EvaluationRequest& options,
-                                                          std::span<const float> weights);
+  static Result<std::unique_ptr<TextEvaluator>> Make(const TrainingConfig& config,
+                                                     std::shared_ptr<const ReviewData> data,
+                                                     const EvaluationRequest& options,
+                                                     std::span<const float> weights);
   State Advance(int steps) override;
   const Status& error() const override { return status_; }
   EvaluationReport Report() const override;
+  std::vector<std::pair<std::string, double>> Measures() const override;
+  // All measures with bootstrap intervals for `resamples` > 0, keyed by the run's seed; none for a
+  // masked LM and on a GPU. REQUIRES: over, and no error.
+  TextScores Scores(int resamples) const;
+  int affordable_resamples() const { return metrics_.AffordableResamples(); }
   std::int64_t judged() const { return std::int64_t(next_); }
 
  private:
-  SentimentEvaluator(const TrainingConfig& config, std::shared_ptr<const ReviewData> data,
-                     const EvaluationRequest& options, std::unique_ptr<Module> module);
+  TextEvaluator(const TrainingConfig& config, std::shared_ptr<const ReviewData> data,
+                const EvaluationRequest& options, std::unique_ptr<Module> module);
   // The examples under evaluation; only the final trial uses the test set.
   const TokenizedDataset& set() const {
     return options_.final ? data_->test : data_->validation_split;
@@ -35,6 +44,8 @@ class SentimentEvaluator final : public Evaluator {
 
   const std::shared_ptr<const ReviewData> data_;
   const EvaluationRequest options_;
+  const ProblemType problem_;
+  const std::uint64_t seed_;
   const std::unique_ptr<Module> module_;
   const TextCollator batches_;
   TextStep step_;
@@ -45,6 +56,7 @@ class SentimentEvaluator final : public Evaluator {
   // Progress: the next of samples_, and the sums so far.
   std::size_t next_ = 0;
   TextOutcome outcome_;
+  TextMetrics metrics_;  // without examples for a masked LM, and on a GPU
   Status status_;
 };
 

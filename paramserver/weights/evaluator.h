@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/status.h"
@@ -20,7 +21,7 @@ struct EvaluationRequest {
 };
 
 // Evaluates fixed weights in bounded slices, for the evaluator role. Two implementations:
-// EpisodeEvaluator plays episodes, SentimentEvaluator classifies examples. One owner thread.
+// EpisodeEvaluator plays episodes, TextEvaluator classifies examples. One owner thread.
 class Evaluator {
  public:
   virtual ~Evaluator() = default;
@@ -31,6 +32,9 @@ class Evaluator {
   virtual int fd() const { return -1; }
   virtual const Status& error() const = 0;
   virtual EvaluationReport Report() const = 0;  // REQUIRES: over, and no error
+  // Further measures of the trial by name, besides the report's; they become gauges of the role.
+  // REQUIRES: as Report.
+  virtual std::vector<std::pair<std::string, double>> Measures() const { return {}; }
   // The pictures of a trial with `video`, once; empty: there are none. REQUIRES: as Report.
   virtual std::vector<Picture> TakeFrames() { return {}; }
   // Results excluded from this trial: non-finite rewards or observations, and environment faults.

@@ -248,8 +248,8 @@ TEST(DeviceSupervisedTest, EvaluatesReviewsOnDevice) {
   const auto algorithm = Make(config);
   std::vector<EvaluationReport> reports;
   for (const DeviceChoice device : {DeviceChoice::kCuda, DeviceChoice::kCpu}) {
-    auto trial = SentimentEvaluator::Make(On(config, device), data, {.episodes = 12, .final = true},
-                                          algorithm->value());
+    auto trial = TextEvaluator::Make(On(config, device), data, {.episodes = 12, .final = true},
+                                     algorithm->value());
     ASSERT_TRUE(trial.ok()) << trial.status().ToString();
     while ((*trial)->Advance(1) != Evaluator::State::kOver) {
     }

@@ -40,6 +40,8 @@ TEST(ConfigSupervisedTest, ReportsMissingAndConflictingReviewKeys) {
       {"[model]\nlabels = [\"one\"]\n", "has 1 name, must have at least 2"},
       {"class_weights = \"balanced\"\n[model]\nproblem_type = \"multi_label_classification\"\n",
        "with one class per text; set \"none\""},
+      {"[evaluator]\nearly_stopping_patience = 2\n[mesh]\ndp = 2\n",
+       "is supported with one learner in supervised runs"},
       {"[mesh]\ntp = 4\n", "4 tensor-parallel learners exceed 2 attention heads"},
       {"[mesh]\ndp = 2\n[fleet]\nlearners = 3\n", "omit fleet.learners"},
       {"[mesh]\nbatch_shares = [1, 1]\n", "2 shares for 1 workers"},

@@ -98,10 +98,17 @@ inline void RepairSupervised(Config* c) {
   m.layer_norm_eps = m.architecture == ModelArchitecture::kDistilBert ? 0 : m.layer_norm_eps;
   m.max_position_embeddings = std::max(m.max_position_embeddings, c->data.max_length + 2);
   c->data.word_dropout = 0, c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
+  if (c->learner.algorithm != AlgorithmKind::kClassifier)
+    m.problem_type = ProblemType::kSingleLabel, m.labels.clear();
+  if (m.problem_type == ProblemType::kRegression || m.labels.size() == 1) m.labels.clear();
+  if (c->learner.algorithm != AlgorithmKind::kClassifier ||
+      m.problem_type != ProblemType::kSingleLabel)
+    c->learner.class_weights = ClassWeights::kNone;
   if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.batch_shares.clear();
   c->mesh.batch_shares.resize(std::min<std::size_t>(1, c->mesh.batch_shares.size()));
   if (!IsSupervised(*c)) return;
   c->fleet.learners = c->mesh.tp;
+  c->evaluator.early_stopping_patience = 0;  // needs one learner
   if (c->mesh.tp > 1)
     c->learner.sync = LearnerSync::kAllReduce, c->network.normalize_observations = false;
   if (m.architecture == ModelArchitecture::kLstm) m.architecture = ModelArchitecture::kAlbert;
@@ -348,6 +355,7 @@ inline void Repair(Config* c) {
   RepairKeysOfAlgorithms(c);
   RepairNoisy(c);
   if (!c->evaluator.enabled) c->evaluator.stop_at_return = 0;
+  if (!c->evaluator.enabled) c->evaluator.early_stopping_patience = 0;
   if (!c->evaluator.enabled) c->evaluator.keep_best = false;
   if (!c->evaluator.enabled || IsSupervised(*c)) c->evaluator.video_every = 0;
   if (!c->model.pretrained.empty()) c->learner.init_from = "";

@@ -68,6 +68,20 @@ TEST(RunLifecycleTest, DrainsWhenSolved) {
   EXPECT_EQ(run.phase(), Phase::kDraining);
 }
 
+TEST(RunLifecycleTest, DrainsAfterPatienceWithoutBetterEvaluation) {
+  Config config = Budget(100);
+  config.evaluator.early_stopping_patience = 2;
+  RunLifecycle run(&config, 0);
+  run.Advance({.evaluations_since_best = 1});
+  EXPECT_EQ(run.phase(), Phase::kRunning);
+  run.Advance({.evaluations_since_best = 2});
+  EXPECT_EQ(run.phase(), Phase::kDraining);
+  config.evaluator.early_stopping_patience = 0;
+  RunLifecycle patient(&config, 0);
+  patient.Advance({.evaluations_since_best = 1000});
+  EXPECT_EQ(patient.phase(), Phase::kRunning);
+}
+
 TEST(RunLifecycleTest, DrainingRunNeedsNoActorsAndStoppedRunNoRoles) {
   const Config config = Budget(100);
   RunLifecycle run(&config, 0);

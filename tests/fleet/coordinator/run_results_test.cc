@@ -49,5 +49,22 @@ TEST(RunResultsTest, RetiredGaugesAreDropped) {
   EXPECT_FALSE(results.retired_counters().contains("actor/epsilon"));
 }
 
+TEST(RunResultsTest, CountsEvaluationsSinceTheBest) {
+  RunResults results("", 0);
+  const auto add = [&](std::uint64_t version, double mean, bool final = false) {
+    results.AddEvaluation({.weights_version = version, .return_mean = mean, .final = final});
+    return results.evaluations_since_best();
+  };
+  EXPECT_EQ(results.evaluations_since_best(), 0);
+  EXPECT_EQ(add(1, -3), 0);
+  EXPECT_EQ(add(2, -3), 1) << "an equal one is not better";
+  EXPECT_EQ(add(2, -3), 1) << "a repeated report counts once";
+  EXPECT_EQ(add(3, -4), 2);
+  EXPECT_EQ(add(4, -2), 0);
+  EXPECT_EQ(add(5, -2.5), 1);
+  EXPECT_EQ(add(6, 9, true), 1) << "the final one is on other examples";
+  EXPECT_EQ(add(7, -2.4), 2);
+}
+
 }  // namespace
 }  // namespace troop

@@ -59,7 +59,7 @@ struct Plain {
 EvaluationReport Judge(const TrainingConfig& config, const std::shared_ptr<const ReviewData>& data,
                        const EvaluationRequest& options, std::span<const float> weights,
                        int* slices = nullptr) {
-  auto trial = SentimentEvaluator::Make(config, data, options, weights);
+  auto trial = TextEvaluator::Make(config, data, options, weights);
   EXPECT_TRUE(trial.ok()) << trial.status().ToString();
   int made = 1;
   while ((*trial)->Advance(1) != Evaluator::State::kOver) {
@@ -113,13 +113,13 @@ TEST(ReviewTrialTest, RejectsWeightsThatGiveNaN) {
     const auto data = Judging(config, 1, {0});
     std::vector<float> weights = FixtureWeights(config);
     std::ranges::fill(weights, NAN);
-    auto trial = SentimentEvaluator::Make(config, data,
-                                          {.episodes = 12, .version = 7, .final = true}, weights);
+    auto trial =
+        TextEvaluator::Make(config, data, {.episodes = 12, .version = 7, .final = true}, weights);
     ASSERT_TRUE(trial.ok()) << trial.status().ToString();
     while ((*trial)->Advance(1) != Evaluator::State::kOver) {
     }
     EXPECT_EQ((*trial)->error().code(), Code::kDataLoss) << family;
-    EXPECT_NE((*trial)->error().message().find("version 7 give a non-finite cross entropy"),
+    EXPECT_NE((*trial)->error().message().find("version 7 give a non-finite loss"),
               std::string::npos)
         << (*trial)->error().message();
   }
@@ -154,8 +154,39 @@ TEST(ReviewTrialTest, RejectsWeightsOfAnotherModel) {
   const TrainingConfig config = SupervisedConfig("bert");
   std::vector<float> weights = FixtureWeights(config);
   weights.pop_back();
-  const auto refused = SentimentEvaluator::Make(config, Judging(config, 1, {0}), {}, weights);
+  const auto refused = TextEvaluator::Make(config, Judging(config, 1, {0}), {}, weights);
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+}
+
+// The confusion matrix counts the same reviews as the report; measures have the names of metrics.
+TEST(ReviewTrialTest, MeasuresBelongToTheReport) {
+  const TrainingConfig config = SupervisedConfig("bert");
+  const auto data = Judging(config, 1, {1, 3, 4, 6});
+  auto trial =
+      TextEvaluator::Make(config, data, {.episodes = 12, .final = true}, FixtureWeights(config));
+  ASSERT_TRUE(trial.ok());
+  while ((*trial)->Advance(1) != Evaluator::State::kOver) {
+  }
+  const TextScores scores = (*trial)->Scores(100);
+  const EvaluationReport report = (*trial)->Report();
+  ASSERT_EQ(scores.examples, 12);
+  EXPECT_NEAR(100 * scores.Find("accuracy")->value, report.return_mean, 1e-9);
+  ASSERT_TRUE(scores.Find("accuracy")->interval);
+  std::int64_t diagonal = 0, all = 0, positive = 0;
+  for (std::size_t t = 0; t < 2; ++t) {
+    for (std::size_t p = 0; p < 2; ++p) {
+      all += scores.confusion[t][p];
+      if (t == p) diagonal += scores.confusion[t][p];
+      if (t == 1) positive += scores.confusion[t][p];
+    }
+  }
+  EXPECT_EQ(all, 12);
+  EXPECT_NEAR(double(diagonal) / 12, report.return_mean / 100, 1e-9);
+  EXPECT_EQ(positive, std::ranges::count(data->test.sentiments, Sentiment::kPositive));
+  const auto measures = (*trial)->Measures();
+  ASSERT_EQ(measures.size(), 4u);
+  EXPECT_EQ(measures[0].first, "accuracy");
+  EXPECT_NEAR(measures[0].second, report.return_mean / 100, 1e-9);
 }
 
 }  // namespace

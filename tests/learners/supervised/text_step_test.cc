@@ -65,7 +65,7 @@ struct Made {
   TextOutcome outcome;
   std::vector<float> gradient;
 };
-Made Run(ProblemType problem, const TextBatch& batch, const std::vector<float>& x) {
+Made Compute(ProblemType problem, const TextBatch& batch, const std::vector<float>& x) {
   const auto rows = std::int64_t(batch.starts.size()) - 1;
   const Logits module({rows, std::int64_t(x.size()) / rows});
   TextStep step(&module, 0, problem);
@@ -92,7 +92,7 @@ TEST(TextStepTest, CrossEntropyOfFourClassesMatchesPyTorch) {
   TextBatch batch = BatchOf(7);
   batch.labels = Read<std::int32_t>("label");
   const auto x = Read<float>("x");
-  const Made made = Run(ProblemType::kSingleLabel, batch, x);
+  const Made made = Compute(ProblemType::kSingleLabel, batch, x);
   Expect("single_label", made.outcome.loss / 7, made.gradient);
   std::int64_t right = 0;
   for (std::size_t i = 0; i < 7; ++i) {
@@ -118,8 +118,8 @@ TEST(TextStepTest, WeightedCrossEntropyMatchesPyTorchForAnySplit) {
                           labels.begin() + std::ptrdiff_t(end));
       batch.weights = RowWeights(weights, labels, batch.labels);
       const Made made =
-          Run(ProblemType::kSingleLabel, batch,
-              {x.begin() + std::ptrdiff_t(4 * begin), x.begin() + std::ptrdiff_t(4 * end)});
+          Compute(ProblemType::kSingleLabel, batch,
+                  {x.begin() + std::ptrdiff_t(4 * begin), x.begin() + std::ptrdiff_t(4 * end)});
       loss += made.outcome.loss;
       rows += double(made.outcome.rows);
       gradient.insert(gradient.end(), made.gradient.begin(), made.gradient.end());
@@ -132,7 +132,7 @@ TEST(TextStepTest, BinaryCrossEntropyMatchesPyTorch) {
   TextBatch batch = BatchOf(7);
   batch.targets = Read<float>("target");
   const auto x = Read<float>("x");
-  const Made made = Run(ProblemType::kMultiLabel, batch, x);
+  const Made made = Compute(ProblemType::kMultiLabel, batch, x);
   Expect("multi_label", made.outcome.loss / 7, made.gradient);
   EXPECT_EQ(made.outcome.rows, 7);
   EXPECT_EQ(made.outcome.sequences, 7);
@@ -165,7 +165,7 @@ TEST(TextStepTest, SquaredErrorMatchesPyTorch) {
     const auto target = Read<float>("target");
     batch.targets.push_back(target[4 * i + 1] - 2 * target[4 * i]);
   }
-  const Made made = Run(ProblemType::kRegression, batch, x);
+  const Made made = Compute(ProblemType::kRegression, batch, x);
   // The other columns have no gradient in the file.
   std::vector<float> gradient(28);
   for (std::size_t i = 0; i < 7; ++i) gradient[4 * i] = made.gradient[i];
@@ -177,7 +177,7 @@ TEST(TextStepTest, SquaredErrorMatchesPyTorch) {
 TEST(TextStepTest, ExtremeLogitsHaveFiniteLossesAndDamagedOnesDoNot) {
   TextBatch batch = BatchOf(1);
   batch.targets = {1, 0, 0};
-  const Made made = Run(ProblemType::kMultiLabel, batch, {-500, 500, -500});
+  const Made made = Compute(ProblemType::kMultiLabel, batch, {-500, 500, -500});
   EXPECT_NEAR(made.outcome.loss, 1000.0 / 3, 1e-3);
   EXPECT_NEAR(made.gradient[0], -1.0 / 21, 1e-6);
   EXPECT_NEAR(made.gradient[2], 0, 1e-6);
