@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/storage/sha256.h"
-#include "datasets/text/imdb_reviews.h"
+#include "datasets/text/labeled_texts.h"
 #include "datasets/tokenizers/tokenizer.h"
 
 namespace troop {
@@ -38,11 +38,11 @@ constexpr Case kCases[] = {
 
 using Texts = std::vector<std::string>;
 
-Result<Texts> ReadTexts(const std::string& data) {
-  TROOP_ASSIGN_OR_RETURN(Reviews reviews, ReadReviews(data + "/imdb/aclImdb_labeled.tar.xz"));
+Result<Texts> ReadReviews(const std::string& data) {
+  TROOP_ASSIGN_OR_RETURN(LabeledTexts reviews, ReadTexts(data + "/imdb/aclImdb_labeled.tar.xz"));
   Texts texts;
-  for (std::vector<Review>* set : {&reviews.train, &reviews.test}) {
-    for (Review& review : *set) texts.push_back(std::move(review.text));
+  for (std::vector<LabeledText>* set : {&reviews.train, &reviews.test}) {
+    for (LabeledText& review : *set) texts.push_back(std::move(review.text));
   }
   return texts;
 }
@@ -94,7 +94,7 @@ Status Measure(const std::string& data, const Texts& texts, const Case& c, bool 
 Status Run(bool quick) {
   const char* folder = getenv("TROOP_DATA");
   const std::string data = folder != nullptr ? folder : "../shared/data";
-  TROOP_ASSIGN_OR_RETURN(const Texts texts, ReadTexts(data));
+  TROOP_ASSIGN_OR_RETURN(const Texts texts, ReadReviews(data));
   for (const Case& c : kCases) TROOP_RETURN_IF_ERROR(Measure(data, texts, c, quick));
   return {};
 }

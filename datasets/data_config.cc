@@ -7,12 +7,34 @@ namespace troop {
 
 void VisitKeys(DataConfig& c, ConfigVisitor& v) {
   v.Visit({"data.reviews",
-           "Supervised: source of the examples (reviews): a folder aclImdb, that folder as a "
-           ".tar.xz, or a .csv with the columns review and sentiment."},
+           "Supervised: source of the labeled examples: a folder SET/CLASS/*.txt or CLASS/*.txt "
+           "(such as aclImdb), that folder as .tar.gz or .tar.xz, or a table (.csv, .tsv, .jsonl; "
+           "also .gz or .xz)."},
           c.reviews);
+  v.Visit({"data.validation",
+           "Supervised: separate source of the validation examples; empty means those of "
+           "data.reviews (data.validation_split)."},
+          c.validation);
+  v.Visit({"data.test",
+           "Supervised: separate source of the test examples; empty means those of data.reviews "
+           "(its set test, or data.test_split)."},
+          c.test);
   v.Visit(
       {"data.unlabeled", "masked_lm: additional source of unlabeled examples; empty means none."},
       c.unlabeled);
+  // Columns of tables.
+  v.Visit({"data.text_columns",
+           "Columns of a table that have the text, or the two texts of a pair; empty means known "
+           "names: text, review, sentence; sentence1 and sentence2, premise and hypothesis, …"},
+          c.text_columns);
+  v.Visit({"data.label_column",
+           "Column of a table that has the label; empty means a known name: label, sentiment, "
+           "class, rating, …"},
+          c.label_column);
+  v.Visit({"data.delimiter",
+           "Character between the fields of a .csv or .tsv; empty means a comma or a tab, by the "
+           "file's name."},
+          c.delimiter);
   v.Visit({"data.vocabulary",
            "Vocabulary file: a SentencePiece .model (ALBERT), tokenizer.json (Hugging Face's "
            "tokenizers), vocab.json with merges.txt next to it (byte-level BPE, RoBERTa), or under "
@@ -41,9 +63,14 @@ void VisitKeys(DataConfig& c, ConfigVisitor& v) {
   v.Visit(
       {"data.validation_split",
        "Fraction of the training examples that is kept for validation during training, stratified "
-       "by sentiment and selected with the run's seed; 0 validates on test examples.",
+       "by class and selected with the run's seed; 0 validates on test examples.",
        RightOpen(0, 1)},
       c.validation_split);
+  v.Visit({"data.test_split",
+           "Fraction of the training examples that is kept for the test, selected like "
+           "data.validation_split, before it; 0 means none.",
+           RightOpen(0, 1)},
+          c.test_split);
   v.Visit({"data.cache",
            "Folder in log.dir for tokenized examples, reused by later runs; empty disables it."},
           c.cache);

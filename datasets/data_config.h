@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "datasets/tokenizers/tokenizer.h"
 
@@ -11,14 +12,19 @@ class ConfigVisitor;
 
 // The data set of a supervised run ([data]).
 struct DataConfig {
-  std::string reviews;     // aclImdb as a folder or archive, or a CSV
-  std::string unlabeled;   // additional examples for masked_lm; empty: none
-  std::string vocabulary;  // WordPiece file, or a SentencePiece .model
+  std::string reviews;           // labeled texts: a folder of classes, an archive or a table
+  std::string validation, test;  // separate sources; empty: those of `reviews`
+  std::vector<std::string> text_columns;  // of tables: one or two; empty: found by name
+  std::string label_column;               // of tables; empty: found by name
+  std::string delimiter;                  // of .csv and .tsv; empty: by the file's name
+  std::string unlabeled;                  // additional examples for masked_lm; empty: none
+  std::string vocabulary;                 // WordPiece file, or a SentencePiece .model
   bool cased = false;
   std::int64_t max_length = 256;  // maximum tokens per example
   TruncationSide truncation_side = TruncationSide::kRight;
   double word_dropout = 0;        // classifier: fraction of tokens masked in training
   double validation_split = 0;    // fraction of the training examples kept for validation
+  double test_split = 0;          // fraction of the training examples kept for the test
   std::string cache = ".tokens";  // folder of tokenized data in log.dir; empty: none
   bool operator==(const DataConfig&) const = default;
 };

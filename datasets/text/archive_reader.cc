@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "core/storage/gunzip.h"
+
 namespace troop {
 namespace {
 
@@ -23,6 +25,24 @@ std::string NameOf(archive_entry* entry) {
 
 }  // namespace
 
+Compression CompressionOf(std::string_view path) {
+  if (path.ends_with(".gz") || path.ends_with(".tgz")) return Compression::kGzip;
+  return path.ends_with(".xz") ? Compression::kXz : Compression::kNone;
+}
+
+// An .xz file is read as an archive of libarchive's raw format, which has one file.
+Result<std::string> Decompress(std::string_view bytes, Compression compression,
+                               std::size_t bytes_max) {
+  if (compression == Compression::kNone) return std::string(bytes);
+  if (compression == Compression::kGzip) return Gunzip(bytes, bytes_max);
+  const ArchiveReader::Options options = {
+      .xz = true, .raw = true, .bytes_max = bytes_max, .file_bytes_max = bytes_max};
+  TROOP_ASSIGN_OR_RETURN(ArchiveReader reader, ArchiveReader::Make(bytes, options));
+  TROOP_ASSIGN_OR_RETURN(const bool more, reader.Next());
+  if (!more) return std::string();
+  return reader.Read();
+}
+
 void ArchiveReader::Closer::operator()(archive* open) const { archive_read_free(open); }
 
 // The filter is appended, not searched: a search also accepts .xz inside .xz, of which a small file
@@ -32,9 +52,12 @@ Result<ArchiveReader> ArchiveReader::Make(std::string_view bytes, const Options&
   archive* const a = reader.archive_.get();
   if (a == nullptr) return ResourceExhausted("not enough memory to read it");
   // read_concatenated_archives: reads on after the end mark, up to the checksums of .xz.
-  if (archive_read_support_format_tar(a) != ARCHIVE_OK ||
+  const int format =
+      options.raw ? archive_read_support_format_raw(a) : archive_read_support_format_tar(a);
+  if (format != ARCHIVE_OK ||
       (options.xz && archive_read_append_filter(a, ARCHIVE_FILTER_XZ) != ARCHIVE_OK) ||
-      archive_read_set_format_option(a, "tar", "read_concatenated_archives", "1") != ARCHIVE_OK ||
+      (!options.raw &&
+       archive_read_set_format_option(a, "tar", "read_concatenated_archives", "1") != ARCHIVE_OK) ||
       archive_read_open_memory(a, bytes.data(), bytes.size()) != ARCHIVE_OK) {
     return reader.Failure();
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,16 @@ struct archive_entry;  // of libarchive
 
 namespace troop {
 
+enum class Compression : std::uint8_t { kNone, kXz, kGzip };
+
+// Compression of a file, judged by its name: .gz and .tgz, .xz, else none.
+Compression CompressionOf(std::string_view path);
+
+// Decompresses a file in memory; concatenated parts (.gz, .xz) give one text. Checksums are
+// verified. Errors: kDataLoss: damaged or truncated; kResourceExhausted: more than `bytes_max`.
+Result<std::string> Decompress(std::string_view bytes, Compression compression,
+                               std::size_t bytes_max);
+
 // Reads the regular files of a tar archive in memory, in order, while it is decompressed: ustar,
 // pax and GNU. Folders, links, devices and other entries are skipped. No file is created, so names
 // are passed as written. The bytes are borrowed. Owner: one thread.
@@ -22,7 +33,8 @@ namespace troop {
 class ArchiveReader {
  public:
   struct Options {
-    bool xz = true;                                     // false: a tar archive without compression
+    bool xz = true;    // false: a tar archive without compression
+    bool raw = false;  // not a tar archive: a single file without a name
     std::size_t bytes_max = std::size_t{2} << 30;       // unpacked, skipped entries included
     std::size_t file_bytes_max = std::size_t{1} << 24;  // size of a file that is read
   };

@@ -109,12 +109,25 @@ std::vector<std::vector<std::int32_t>> SplitBatch(std::span<const std::int32_t> 
 // Concatenates the samples without padding; begins[i] is the first token of sample i.
 PackedBatch PackBatch(const TokenizedDataset& set, std::span<const std::int32_t> samples) {
   PackedBatch packed = {.begins = {0}};
+  bool pairs = false;
   for (const std::int32_t sample : samples) {
     const auto tokens = set.tokens(sample);
     packed.ids.insert(packed.ids.end(), tokens.begin(), tokens.end());
     packed.begins.push_back(std::int32_t(packed.ids.size()));
-    packed.sentiments.push_back(std::int32_t(set.sentiments[sample]));
+    const TokenizedDataset::Label label = set.label(sample);
+    packed.labels.push_back(label.label);
+    packed.targets.insert(packed.targets.end(), label.targets.begin(), label.targets.end());
     packed.samples.push_back(sample);
+    pairs = pairs || label.second > 0;
+  }
+  if (!pairs) return packed;
+  // Segment 1 begins after the first text and its [SEP].
+  packed.types.resize(packed.ids.size(), 0);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::int32_t second = set.second[std::size_t(samples[i])];
+    if (second == 0) continue;
+    std::fill(packed.types.begin() + packed.begins[i] + second,
+              packed.types.begin() + packed.begins[i + 1], 1);
   }
   return packed;
 }

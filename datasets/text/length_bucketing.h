@@ -46,10 +46,12 @@ std::vector<std::vector<std::int32_t>> SplitBatch(std::span<const std::int32_t> 
 
 // A packed batch: sequences laid end to end without padding, the input of a model's forward.
 struct PackedBatch {
-  std::vector<TokenId> ids;              // [T]
-  std::vector<std::int32_t> begins;      // [B + 1]: cu_seqlens
-  std::vector<std::int32_t> sentiments;  // [B]
-  std::vector<std::int32_t> samples;     // [B]: global indices, the keys of dropout
+  std::vector<TokenId> ids;           // [T]
+  std::vector<std::int32_t> begins;   // [B + 1]: cu_seqlens
+  std::vector<std::int32_t> types;    // [T]: 1 in the second segment of a pair; empty: all 0
+  std::vector<std::int32_t> labels;   // [B]: classes; -1: none
+  std::vector<float> targets;         // [B, width of the set]
+  std::vector<std::int32_t> samples;  // [B]: global indices, the keys of dropout
 };
 // Packs the given samples of a set. O(T).
 PackedBatch PackBatch(const TokenizedDataset& set, std::span<const std::int32_t> samples);

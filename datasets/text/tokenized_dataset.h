@@ -3,39 +3,77 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "datasets/text/imdb_reviews.h"
+#include "core/base/status.h"
+#include "datasets/text/labeled_texts.h"
 #include "datasets/tokenizers/tokenizer.h"
 
 namespace troop {
 
-// Tokenized samples, laid end to end without padding. A plain value; immutable once built.
+// Tokenized samples with their labels, laid end to end without padding. A plain value; immutable
+// once built.
 struct TokenizedDataset {
   std::vector<std::int64_t> begins = {0};  // [N + 1]: sample i is ids begins[i] to begins[i + 1]
   std::vector<TokenId> ids;
-  std::vector<Sentiment> sentiments;  // [N]
+  std::vector<std::int32_t> labels;  // [N] class; -1: none, as in multi-label and regression
+  std::vector<std::int32_t> second;  // [N] first token of the second segment; 0: there is none
+  std::int64_t width = 0;            // targets of a sample: classes (multi-label), 1 or 0
+  std::vector<float> targets;        // [N, width]: 0 or 1 (multi-label), or a number (regression)
 
-  std::int64_t size() const { return std::int64_t(sentiments.size()); }
+  // The label of a sample; members as above.
+  struct Label {
+    std::int32_t label = -1, second = 0;
+    std::span<const float> targets{};
+  };
+  std::int64_t size() const { return std::int64_t(labels.size()); }
   std::int32_t length(std::int64_t i) const { return std::int32_t(begins[i + 1] - begins[i]); }
   std::span<const TokenId> tokens(std::int64_t i) const {
     return std::span(ids).subspan(std::size_t(begins[i]), std::size_t(length(i)));
   }
-  // Appends a sample.
-  void Add(std::span<const TokenId> tokens, Sentiment sentiment);
+  Label label(std::int64_t i) const {
+    return {labels[i], second[i], std::span(targets).subspan(std::size_t(i * width), width)};
+  }
+  // Appends a sample. REQUIRES: label.targets has `width` values.
+  void Add(std::span<const TokenId> tokens, const Label& label);
+  // Appends a sample of a class, or without a label (-1).
+  void Add(std::span<const TokenId> tokens, std::int32_t label) { Add(tokens, Label{label}); }
+  // Appends sample i of another set. REQUIRES: equal widths.
+  void AddFrom(const TokenizedDataset& from, std::int64_t i) { Add(from.tokens(i), from.label(i)); }
   bool operator==(const TokenizedDataset&) const = default;
 };
 
-// The three sets of the data set as tokens.
-struct TokenizedReviews {
-  TokenizedDataset train, test, unlabeled;
-  bool operator==(const TokenizedReviews&) const = default;
+// The sets of a data set as tokens.
+struct TokenizedTexts {
+  TokenizedDataset train, validation, test, unlabeled;
+  std::vector<std::string> names;  // classes by id; regression and unlabeled data: none
+  bool operator==(const TokenizedTexts&) const = default;
 };
 
-// Tokenizes each review as [CLS] text [SEP] with at most `max_length` tokens. REQUIRES: max_length
-// >= 2.
-TokenizedReviews TokenizeReviews(const Reviews& reviews, const Tokenizer& tokenizer,
-                                 std::int32_t max_length,
-                                 TruncationSide side = TruncationSide::kRight);
+// How examples become tokens.
+struct TokenizationOptions {
+  std::int32_t max_length = 256;
+  TruncationSide side = TruncationSide::kRight;
+  ProblemType problem_type = ProblemType::kSingleLabel;
+};
+
+// Tokenizes texts as [CLS] text [SEP] and pairs as [CLS] text [SEP] second [SEP], with at most
+// `max_length` tokens. names: the classes; empty: all examples become samples without label.
+// Otherwise examples without label are left out of the labeled sets. Errors: kInvalidArgument with
+// the line: a label that is not in `names`, or is not a number. REQUIRES: max_length >= 3.
+Result<TokenizedTexts> TokenizeTexts(const LabeledTexts& texts,
+                                     const std::vector<std::string>& names,
+                                     const Tokenizer& tokenizer,
+                                     const TokenizationOptions& options);
+
+// Encodes a pair as [CLS] first [SEP] second [SEP] with at most `max_length` ids. As the strategy
+// longest_first of transformers 5: the longer text is cut, and both to half of the room if both are
+// longer than that; an odd id belongs to the longer text, or to the second of two equal ones.
+// *second_begin: index of the first id after the first [SEP]. REQUIRES: max_length >= 3.
+std::vector<TokenId> EncodeTextPair(const Tokenizer& tokenizer, std::string_view first,
+                                    std::string_view second, const TokenizationOptions& options,
+                                    std::int32_t* second_begin);
 
 }  // namespace troop

@@ -162,9 +162,9 @@ Status ResolveSupervised(Config* config) {
   if (mesh.dp == 0) mesh.dp = std::max<std::int64_t>(1, config->fleet.learners / mesh.tp);
   config->fleet.learners = mesh.dp * mesh.tp;
   // Step 2: absolute paths.
-  for (std::string* path :
-       {&config->data.reviews, &config->data.unlabeled, &config->data.vocabulary,
-        &config->model.pretrained, &config->log.dir}) {
+  for (std::string* path : {&config->data.reviews, &config->data.validation, &config->data.test,
+                            &config->data.unlabeled, &config->data.vocabulary,
+                            &config->model.pretrained, &config->log.dir}) {
     TROOP_RETURN_IF_ERROR(Absolute(path));
   }
   // Step 3: the sizes of a pre-trained model.
@@ -174,6 +174,7 @@ Status ResolveSupervised(Config* config) {
                          DeriveDataSettings(TrainingConfigOf(*config)));
   config->data_identity = settings.data_identity;
   config->model.vocab_size = settings.vocab_size;
+  config->model.labels = settings.labels;
   config->paramserver.push_every = settings.push_every;
   config->paramserver.pull_every = settings.pull_every;
   config->run.max_updates = settings.max_updates;

@@ -428,6 +428,35 @@ void CheckModelSizes(const Config& c, Conflicts* out) {
           c.model.num_attention_heads);
 }
 
+// Rules of the texts and labels of supervised runs.
+void CheckTexts(const Config& c, Conflicts* out) {
+  const bool masked = c.learner.algorithm == AlgorithmKind::kMaskedLm;
+  const bool regression = c.model.problem_type == ProblemType::kRegression;
+  out->If(c.data.text_columns.size() > 2, {"data.text_columns"},
+          "has {} columns, at most 2 are supported; name one text or a pair",
+          c.data.text_columns.size());
+  out->If(c.data.delimiter.size() > 1, {"data.delimiter"},
+          "{:?} has {} bytes, must be one character", c.data.delimiter, c.data.delimiter.size());
+  out->If(!c.data.validation.empty() && c.data.validation_split > 0,
+          {"data.validation_split", "data.validation"},
+          "{} has no effect, as data.validation names the examples; omit one of the two",
+          c.data.validation_split);
+  out->If(!c.data.test.empty() && c.data.test_split > 0, {"data.test_split", "data.test"},
+          "{} has no effect, as data.test names the examples; omit one of the two",
+          c.data.test_split);
+  // A masked LM uses no labels.
+  out->If(masked && !c.data.label_column.empty(), {"data.label_column", "learner.algorithm"},
+          "has no effect with learner.algorithm = \"masked_lm\"; omit it");
+  out->If(masked && !c.model.labels.empty(), {"model.labels", "learner.algorithm"},
+          "has no effect with learner.algorithm = \"masked_lm\"; omit it");
+  out->If(masked && c.model.problem_type != ProblemType::kSingleLabel,
+          {"model.problem_type", "learner.algorithm"},
+          "{:?} has no effect with learner.algorithm = \"masked_lm\"; omit it",
+          EnumName(c.model.problem_type));
+  out->If(regression && !c.model.labels.empty(), {"model.labels", "model.problem_type"},
+          "has {} classes, but a regression has none; omit it", c.model.labels.size());
+}
+
 // Rules of runs without an environment.
 void CheckSupervised(const Config& c, Conflicts* out) {
   // The sizes of a pre-trained model are not known yet: ResolveSupervised checks them.
@@ -435,11 +464,12 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   const std::string algorithm = TomlString(EnumName(c.learner.algorithm));
   // Data and tokenizer.
   out->If(c.data.reviews.empty(), {"data.reviews", "learner.algorithm"},
-          "is empty, but learner.algorithm = {} needs training data; name the folder or archive of "
-          "aclImdb, or a CSV",
+          "is empty, but learner.algorithm = {} needs training data; name a folder of classes, an "
+          "archive of it, or a table",
           algorithm);
   out->If(c.data.vocabulary.empty(), {"data.vocabulary", "learner.algorithm"},
           "is empty, but learner.algorithm = {} needs a vocabulary; name its file", algorithm);
+  CheckTexts(c, out);
   out->If(c.evaluator.env != EvaluationEnvConfig{}, {"evaluator.env", "learner.algorithm"},
           "has no effect with learner.algorithm = {}, which has no environment; omit it",
           algorithm);

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/base/counted.h"
-#include "datasets/text/imdb_reviews.h"
+#include "datasets/text/labeled_texts.h"
 #include "envs/environment.h"
 #include "fleet/config/role_configs.h"
 #include "nn/models/text_model.h"
@@ -60,7 +60,8 @@ const char* StepsName(const Config& config) {
 // Data sets without test reviews are evaluated on held-out training reviews.
 ScoreLabels GetScoreLabels(const Config& config) {
   if (!IsSupervised(config)) return {"mean return", "episodes"};
-  const bool tests = HasTestReviews(config.data.reviews);
+  const bool tests =
+      !config.data.test.empty() || config.data.test_split > 0 || HasTestTexts(config.data.reviews);
   if (config.learner.algorithm == AlgorithmKind::kMaskedLm)
     return {"% masked-token accuracy", tests ? "test reviews" : "held-out reviews"};
   if (config.model.problem_type == ProblemType::kRegression)

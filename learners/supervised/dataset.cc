@@ -1,4 +1,4 @@
-// Implements loading of review data, and the settings of a run that follow from them.
+// Implements loading of text data, and the settings of a run that follow from them.
 
 #include "learners/supervised/dataset.h"
 
@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,29 +24,34 @@ namespace {
 namespace fs = std::filesystem;
 
 void Append(const TokenizedDataset& from, TokenizedDataset* to) {
-  for (std::int64_t i = 0; i < from.size(); ++i) {
-    to->Add(from.tokens(i), from.sentiments[std::size_t(i)]);
-  }
+  for (std::int64_t i = 0; i < from.size(); ++i) to->AddFrom(from, i);
 }
 
-// Selects a random share `held` of the samples, stratified by sentiment. The order in the file does
-// not matter, such as alternating sentiments.
-std::vector<bool> HeldOut(const TokenizedDataset& set, double held, std::uint64_t seed) {
+// The sets that are split off from the training examples; the numbers belong to random streams.
+enum class Part : std::uint64_t { kValidation = 0, kTest = 1 };
+
+// Selects a random share `held` of the samples, stratified by class. The order in the file does
+// not matter, such as alternating classes. Samples without class are one stratum.
+std::vector<bool> HeldOut(const TokenizedDataset& set, double held, std::uint64_t seed, Part part) {
   std::vector<bool> out(std::size_t(set.size()));
+  // Samples by class, from -1 on.
+  std::vector<std::vector<std::size_t>> strata;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto at = std::size_t(set.labels[i] + 1);
+    if (at >= strata.size()) strata.resize(at + 1);
+    strata[at].push_back(i);
+  }
   std::size_t before = 0;  // samples of the classes so far
-  for (const Sentiment sentiment : {Sentiment::kNone, Sentiment::kNegative, Sentiment::kPositive}) {
-    std::vector<std::size_t> rest;
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      if (set.sentiments[i] == sentiment) rest.push_back(i);
-    }
+  for (std::size_t at = 0; at < strata.size(); ++at) {
+    std::vector<std::size_t>& rest = strata[at];
     const std::size_t all = before + rest.size();
     // Rounds the running total, not each class, so that the sum is exact.
     auto wanted = std::size_t(double(all) * held) - std::size_t(double(before) * held);
-    Rng rng({seed, Purpose::kHoldout, std::uint64_t(sentiment)});
+    Rng rng({seed, Purpose::kHoldout, std::uint64_t(at) - 1, std::uint64_t(part)});
     for (; wanted > 0; --wanted) {
-      const std::size_t at = rng.Below(std::uint32_t(rest.size()));
-      out[rest[at]] = true;
-      rest[at] = rest.back();
+      const std::size_t chosen = rng.Below(std::uint32_t(rest.size()));
+      out[rest[chosen]] = true;
+      rest[chosen] = rest.back();
       rest.pop_back();
     }
     before = all;
@@ -53,30 +59,55 @@ std::vector<bool> HeldOut(const TokenizedDataset& set, double held, std::uint64_
   return out;
 }
 
-// Reported before the validation_split is taken, because the cause is the file.
-Status CheckBothSentiments(const TrainingConfig& config, const TokenizedDataset& train) {
-  const std::int64_t positive = std::ranges::count(train.sentiments, Sentiment::kPositive);
-  if (train.size() == 0 || (positive > 0 && positive < train.size())) return Status::Ok();
-  return InvalidArgument(
-      "data.reviews: {}: all {} training reviews are {}; a classifier needs both sentiments",
-      config.data.reviews, train.size(), positive > 0 ? "positive" : "negative");
+// Moves a share of the samples of *train to the end of *to.
+void SplitOff(double share, const TrainingConfig& config, Part part, TokenizedDataset* train,
+              TokenizedDataset* to) {
+  if (share == 0) return;
+  const std::vector<bool> held = HeldOut(*train, share, std::uint64_t(config.seed), part);
+  TokenizedDataset rest{.width = train->width};
+  to->width = train->width;
+  for (std::int64_t i = 0; i < train->size(); ++i) {
+    (held[std::size_t(i)] ? to : &rest)->AddFrom(*train, i);
+  }
+  *train = std::move(rest);
 }
 
-// Tokenizes a data set, or reads it from the cache. The cache's name covers all that changes
-// tokens.
-Result<TokenizedReviews> Load(const TrainingConfig& config, const std::string& path,
-                              const Tokenizer& tokenizer) {
+// The sources of a run. Labels are not needed by a masked LM.
+TextSources SourcesOf(const TrainingConfig& config) {
+  const DataConfig& data = config.data;
+  const bool labeled = config.learner.algorithm == AlgorithmKind::kClassifier;
+  return {.train = data.reviews,
+          .validation = data.validation,
+          .test = data.test,
+          .format = {.text_columns = data.text_columns,
+                     .label_column = data.label_column,
+                     .delimiter = data.delimiter,
+                     .problem_type = config.model.problem_type,
+                     .labeled = labeled},
+          .names = labeled ? config.model.labels : std::vector<std::string>()};
+}
+
+// Tokenizes a data set, or reads it from the cache. The cache's name covers the settings that
+// change tokens and labels; its key covers the content of the files.
+Result<TokenizedTexts> Load(const TrainingConfig& config, const TextSources& sources,
+                            const Tokenizer& tokenizer) {
   std::unique_ptr<Storage> storage;
   if (!config.data.cache.empty()) {
     auto made = MakeDiskStorage((fs::path(config.log_dir) / config.data.cache).string());
     if (made.ok()) storage = *std::move(made);  // the cache is optional
   }
   const bool left = config.data.truncation_side == TruncationSide::kLeft;
+  const TextFormat& format = sources.format;
+  const std::string settings = fmt::format(
+      "{} {} {} {} {} {} {}", sources.validation, sources.test, fmt::join(format.text_columns, " "),
+      format.label_column, format.delimiter, EnumName(format.problem_type), format.labeled);
   const std::string name =
-      fmt::format("{}-{:08x}-{}{}.tokens", fs::path(path).filename().string(),
-                  tokenizer.fingerprint(), config.data.max_length, left ? "-left" : "");
-  return LoadTokenizedReviews(path, tokenizer, std::int32_t(config.data.max_length), storage.get(),
-                              name, left ? TruncationSide::kLeft : TruncationSide::kRight);
+      fmt::format("{}-{:08x}-{:08x}-{}{}.tokens", fs::path(sources.train).filename().string(),
+                  Crc32c(std::as_bytes(std::span(settings))), tokenizer.fingerprint(),
+                  config.data.max_length, left ? "-left" : "");
+  const TokenizationOptions options{.max_length = std::int32_t(config.data.max_length),
+                                    .side = left ? TruncationSide::kLeft : TruncationSide::kRight};
+  return LoadTokenizedTexts(sources, tokenizer, options, {storage.get(), name});
 }
 
 // Gradients (of a worker's share of a batch) per update, and per batch.
@@ -94,8 +125,8 @@ Status CheckIdentity(const TrainingConfig& config, const ReviewData& data) {
   const std::string here = data.Identity();
   if (here == config.data_identity) return Status::Ok();
   return InvalidArgument(
-      "data.reviews: {}: the data here ({}) are not the run's ({}); copy data.reviews, "
-      "data.unlabeled and data.vocabulary from the machine where the run started",
+      "data.reviews: {}: the data here ({}) are not the run's ({}); copy data.reviews, and the "
+      "other files of [data], from the machine where the run started",
       config.data.reviews, here, config.data_identity);
 }
 
@@ -125,25 +156,91 @@ std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
 
 }  // namespace
 
+// A pair has a second segment even if its text is empty.
+bool ReviewData::pairs() const {
+  return std::ranges::any_of(train.second, [](std::int32_t begin) { return begin > 0; });
+}
+
 // Covers order and boundaries of the samples, since learners exchange indices only.
 std::string ReviewData::Identity() const {
   std::uint32_t checksum = tokenizer->fingerprint();
   std::size_t tokens = 0;
+  // Reviews of two sentiments keep the text that runs of earlier versions stored.
+  const bool reviews =
+      names == std::vector<std::string>{"negative", "positive"} && train.width == 0 && !pairs();
   for (const TokenizedDataset* set : {&train, &validation_split, &test}) {
     checksum = Checksum(set->begins, checksum);
     checksum = Checksum(set->ids, checksum);
-    checksum = Checksum(set->sentiments, checksum);
     tokens += set->ids.size();
+    if (reviews) {
+      const std::vector<std::int8_t> sentiments(set->labels.begin(), set->labels.end());
+      checksum = Checksum(sentiments, checksum);
+      continue;
+    }
+    checksum = Checksum(set->labels, checksum);
+    checksum = Checksum(set->second, checksum);
+    checksum = Checksum(set->targets, checksum);
   }
   // Stored in configs and compared across versions: the text must not change.
+  if (reviews) {
+    return fmt::format(
+        "{} reviews to learn ({} positive), {} held out, {} to test, {} tokens, "
+        "checksum {:08x}",
+        train.size(), std::ranges::count(train.labels, 1), validation_split.size(), test.size(),
+        tokens, checksum);
+  }
+  // Lengths separate the names.
+  for (const std::string& name : names) {
+    const std::string text = fmt::format("{} {}", name.size(), name);
+    checksum = Crc32c(std::as_bytes(std::span(text)), checksum);
+  }
   return fmt::format(
-      "{} reviews to learn ({} positive), {} held out, {} to test, {} tokens, "
-      "checksum {:08x}",
-      train.size(), std::ranges::count(train.sentiments, Sentiment::kPositive),
-      validation_split.size(), test.size(), tokens, checksum);
+      "{} examples to learn, {} held out, {} to test, {} classes, {} tokens, checksum {:08x}",
+      train.size(), validation_split.size(), test.size(), names.size(), tokens, checksum);
 }
 
-// Steps: tokenizer, labeled reviews, validation_split, unlabeled reviews, checks.
+namespace {
+
+// Splits the sets, in this order: the test set must not depend on data.validation_split. A set that
+// exists excludes its split.
+Status MakeSets(const TrainingConfig& config, TokenizedTexts* texts, ReviewData* data) {
+  const DataConfig& c = config.data;
+  for (const auto& [key, share, set] :
+       {std::tuple{"data.test_split", c.test_split, &texts->test},
+        {"data.validation_split", c.validation_split, &texts->validation}}) {
+    if (share == 0 || set->size() == 0) continue;
+    return InvalidArgument("{} is {}, but data.reviews: {} or a separate source has {} examples {}",
+                           key, share, c.reviews, set->size(), "of this set; set 0");
+  }
+  SplitOff(c.test_split, config, Part::kTest, &texts->train, &texts->test);
+  SplitOff(c.validation_split, config, Part::kValidation, &texts->train, &texts->validation);
+  data->train = std::move(texts->train);
+  data->validation_split = std::move(texts->validation);
+  data->test = std::move(texts->test);
+  data->names = std::move(texts->names);
+  return Status::Ok();
+}
+
+// Adds the texts without labels, from which a masked LM learns too.
+Status AddUnlabeled(const TrainingConfig& config, const TokenizedDataset& unlabeled,
+                    ReviewData* data) {
+  if (config.learner.algorithm != AlgorithmKind::kMaskedLm) return Status::Ok();
+  Append(unlabeled, &data->train);
+  if (config.data.unlabeled.empty()) return Status::Ok();
+  TextSources sources = SourcesOf(config);
+  sources.train = config.data.unlabeled;
+  sources.train_key = "data.unlabeled";
+  sources.validation.clear();
+  sources.test.clear();
+  if (!IsTextTable(sources.train)) sources.format = {.labeled = false};
+  TROOP_ASSIGN_OR_RETURN(const TokenizedTexts more, Load(config, sources, *data->tokenizer));
+  for (const TokenizedDataset* set : {&more.train, &more.unlabeled}) Append(*set, &data->train);
+  return Status::Ok();
+}
+
+}  // namespace
+
+// Steps: tokenizer, labeled texts, splits, unlabeled texts, checks.
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& config) {
   auto data = std::make_shared<ReviewData>();
   TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config.data, config.model.pretrained));
@@ -155,38 +252,18 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& c
                               tokenizer.status().message()));
   }
   data->tokenizer = *std::move(tokenizer);
-  TROOP_ASSIGN_OR_RETURN(TokenizedReviews reviews,
-                         Load(config, config.data.reviews, *data->tokenizer));
-  if (config.learner.algorithm == AlgorithmKind::kClassifier) {
-    TROOP_RETURN_IF_ERROR(CheckBothSentiments(config, reviews.train));
-  }
-  // The validation_split is a part of the training reviews; the test set stays complete.
-  const std::vector<bool> held_out =
-      HeldOut(reviews.train, config.data.validation_split, std::uint64_t(config.seed));
-  for (std::int64_t i = 0; i < reviews.train.size(); ++i) {
-    TokenizedDataset* const to = held_out[std::size_t(i)] ? &data->validation_split : &data->train;
-    to->Add(reviews.train.tokens(i), reviews.train.sentiments[std::size_t(i)]);
-  }
-  data->test = std::move(reviews.test);
-  if (config.learner.algorithm == AlgorithmKind::kMaskedLm) {
-    Append(reviews.unlabeled, &data->train);
-    if (!config.data.unlabeled.empty()) {
-      TROOP_ASSIGN_OR_RETURN(const TokenizedReviews more,
-                             Load(config, config.data.unlabeled, *data->tokenizer));
-      for (const TokenizedDataset* set : {&more.train, &more.unlabeled}) Append(*set, &data->train);
-    }
-  }
+  TROOP_ASSIGN_OR_RETURN(TokenizedTexts texts, Load(config, SourcesOf(config), *data->tokenizer));
+  TROOP_RETURN_IF_ERROR(MakeSets(config, &texts, data.get()));
+  TROOP_RETURN_IF_ERROR(AddUnlabeled(config, texts.unlabeled, data.get()));
   if (data->train.size() == 0) {
-    return InvalidArgument(
-        "data.reviews: {} has no training reviews{}", config.data.reviews,
-        data->validation_split.size() > 0 ? "; lower data.validation_split" : "");
+    const bool split = data->validation_split.size() > 0 && config.data.validation_split > 0;
+    return InvalidArgument("data.reviews: {} has no training examples{}", config.data.reviews,
+                           split ? "; lower data.validation_split" : "");
   }
   if (config.evaluator_enabled && data->test.size() + data->validation_split.size() == 0) {
     return InvalidArgument(
-        "data.reviews: {} has no test reviews; set data.validation_split to a share of the "
-        "training reviews "
-        "to "
-        "evaluate on, or evaluator.enabled = false",
+        "data.reviews: {} has no test examples; set data.test, or data.validation_split to a share "
+        "of the training examples to evaluate on, or evaluator.enabled = false",
         config.data.reviews);
   }
   // Each of the two sets stands in for the other, so that both evaluations work.
@@ -195,6 +272,12 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& c
   data->lengths = LengthsOf(data->train);
   TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
   return std::shared_ptr<const ReviewData>(std::move(data));
+}
+
+// The device code embeds all tokens as segment 0.
+Status CheckGpuTexts(const ReviewData& data) {
+  if (!data.pairs()) return Status::Ok();
+  return InvalidArgument("pairs of texts are not supported on a GPU; set learner.device = \"cpu\"");
 }
 
 std::int64_t BatchesOfEpoch(const TrainingConfig& config, std::int64_t samples) {
@@ -240,9 +323,10 @@ Result<DataSettings> DeriveDataSettings(const TrainingConfig& config) {
   TrainingConfig resolved = config;
   resolved.data_identity.clear();  // fixed by the data present now
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(resolved));
-  DataSettings settings{.data_identity = data->Identity()};
+  DataSettings settings{.data_identity = data->Identity(), .labels = config.model.labels};
+  if (config.learner.algorithm == AlgorithmKind::kClassifier) settings.labels = data->names;
   TROOP_ASSIGN_OR_RETURN(settings.vocab_size, VocabularyRows(config, data->tokenizer->size()));
-  // The length of the run in updates and reviews, from here on.
+  // The length of the run in updates and examples, from here on.
   const std::int64_t samples = data->train.size(), epoch = BatchesOfEpoch(config, samples);
   ParamServerConfig& shards = resolved.paramserver;
   for (std::int64_t* every : {&shards.push_every, &shards.pull_every}) {

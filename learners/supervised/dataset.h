@@ -16,28 +16,37 @@ namespace troop {
 // computes it.
 struct ReviewData {
   std::shared_ptr<const Tokenizer> tokenizer;
-  TokenizedDataset train;  // without the validation_split; masked_lm: includes unlabeled reviews
+  TokenizedDataset train;  // without the validation_split; masked_lm: includes unlabeled texts
   std::vector<std::int32_t> lengths;  // of the sequences in train
   TokenizedDataset validation_split;  // evaluated during training; if empty: `test`
   TokenizedDataset test;              // evaluated at the end; if empty: `validation_split`
+  std::vector<std::string> names;     // classes by id; regression, masked_lm of tables: none
 
+  // True if the examples are pairs of texts.
+  bool pairs() const;
   // Human-readable fingerprint: the sizes, and a checksum of all tokens and labels in order and of
   // the tokenizer. Learners may share batches if it is equal. O(tokens).
   std::string Identity() const;
 };
 
-// Reads the data set named by config.data, from its cache if possible. Blocks on the disk. Errors:
-// as MakeTokenizer and ReadReviews; kInvalidArgument: no training examples are left, or the data do
-// not match config.data_identity.
+// Reads the data set named by config.data, from its cache if possible. The classes are those of
+// config.model.labels, or learned from the training examples. Blocks on the disk. Errors: as
+// MakeTokenizer and TokenizeSources; kInvalidArgument: no training examples are left, or the data
+// do not match config.data_identity.
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& config);
+
+// Rejects data that updates and evaluations on a GPU do not support: pairs, whose segments the
+// device code does not read. Errors: kInvalidArgument.
+Status CheckGpuTexts(const ReviewData& data);
 
 // Settings of a supervised run that depend on its data. Members have the names of their keys.
 struct DataSettings {
   std::string data_identity;                    // ReviewData::Identity
   std::int64_t vocab_size = 0;                  // model.vocab_size
+  std::vector<std::string> labels;              // model.labels; masked_lm: unchanged
   std::int64_t push_every = 1, pull_every = 1;  // paramserver.*; 0 becomes one epoch
   std::int64_t max_updates = 0;                 // run.max_updates, within run.epochs
-  double total_steps = 0;                       // run.total_steps, in reviews
+  double total_steps = 0;                       // run.total_steps, in examples
 };
 // Derives them from the data, before the run starts; config.data_identity is ignored. Also fills
 // the cache, so that no role has to. REQUIRES: a supervised config, with the number of learners of

@@ -290,6 +290,7 @@ Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const TrainingConfig& confi
                                                      std::shared_ptr<const ReviewData> data,
                                                      const TensorParallelRank& tensor,
                                                      int learner) {
+  TROOP_RETURN_IF_ERROR(CheckGpuTexts(*data));
   TROOP_ASSIGN_OR_RETURN(TextDevice opened, OpenTextDevice(config, tensor, learner));
   TROOP_ASSIGN_OR_RETURN(ModelShard model, ModelShard::Make(config, tensor));
   // Host and device must lay out the parameters alike.

@@ -204,13 +204,6 @@ void DropOtherClasses(const TransformerOptions& wanted, Pretrained* there, bool 
             there->options.classes, wanted.classes);
 }
 
-// Class of each example.
-std::vector<std::int32_t> ClassesOf(const TokenizedDataset& set) {
-  std::vector<std::int32_t> classes;
-  for (const Sentiment sentiment : set.sentiments) classes.push_back(std::int32_t(sentiment));
-  return classes;
-}
-
 // tell: log the parameters that keep their random initial values.
 Status LoadPretrained(const TrainingConfig& config, const Module& whole, std::span<float> value,
                       bool tell) {
@@ -321,7 +314,7 @@ TextCollator::TextCollator(const TrainingConfig& config, std::shared_ptr<const T
       seed_(std::uint64_t(config.seed)),
       tokenizer_(std::move(tokenizer)) {}
 
-// Labels are the masked tokens, or the sentiments.
+// Labels are the masked tokens, or the classes; multi-label and regression have targets instead.
 TextBatch TextCollator::Make(PackedBatch packed, std::int64_t epoch) const {
   TextBatch batch;
   if (masked_) {
@@ -331,8 +324,10 @@ TextBatch TextCollator::Make(PackedBatch packed, std::int64_t epoch) const {
     batch.places = std::move(masked.positions);
     batch.labels = std::move(masked.targets);
   } else {
-    batch.labels = std::move(packed.sentiments);
+    if (packed.targets.empty()) batch.labels = std::move(packed.labels);
+    batch.targets = std::move(packed.targets);
   }
+  batch.types = std::move(packed.types);
   batch.ids = std::move(packed.ids);
   batch.starts = std::move(packed.begins);
   return batch;
@@ -376,7 +371,7 @@ DistributedSampler::DistributedSampler(const TrainingConfig& config,
       order_(config, data_),
       batches_(config, data_->tokenizer) {
   if (config.learner.class_weights == ClassWeights::kBalanced)
-    class_weights_ = BalancedClassWeights(classes_ = ClassesOf(data_->train));
+    class_weights_ = BalancedClassWeights(classes_ = data_->train.labels);
 }
 
 void DistributedSampler::SetRank(int rank, int ranks) {

@@ -36,10 +36,11 @@ Result<std::unique_ptr<TextEvaluator>> TextEvaluator::Make(const TrainingConfig&
                            ParameterCount(*module));
   }
   std::unique_ptr<TextEvaluator> trial(
-      new TextEvaluator(config, std::move(data), options, std::move(module)));
+      new TextEvaluator(config, data, options, std::move(module)));
   // A missing GPU is an error only if the config requires one.
   if (config.learner.device != DeviceChoice::kCpu) {
-    auto judge = MakeGpuTextEvaluator(config, weights);
+    const Status fits = CheckGpuTexts(*data);
+    auto judge = fits.ok() ? MakeGpuTextEvaluator(config, weights) : fits;
     if (!judge.ok() && config.learner.device == DeviceChoice::kCuda) return judge.status();
     if (judge.ok()) trial->on_device_ = *std::move(judge);
   }

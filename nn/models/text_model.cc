@@ -110,7 +110,7 @@ Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
   return MakeTransformer(options);
 }
 
-// One action per output.
+// The classes are the actions.
 EnvSpec ReviewSpec(const ModelSetup& setup) {
   EnvSpec spec;
   spec.id = "reviews";

@@ -1,12 +1,16 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "core/storage/sha256.h"
+#include "datasets/text/archive_reader.h"
+#include "datasets/text/class_folder.h"
 #include "datasets/text/csv.h"
-#include "datasets/text/imdb_reviews.h"
+#include "datasets/text/labeled_texts.h"
 #include "tests/core/temp_folder.h"
 #include "tests/datasets/data.h"
 #include "tests/datasets/tar_file.h"
@@ -14,10 +18,12 @@
 namespace troop {
 namespace {
 
+using testing::ElementsAre;
+using testing::HasSubstr;
 using Rows = std::vector<std::vector<std::string>>;
 
-Result<Rows> ReadRows(std::string_view text) {
-  CsvReader reader(text);
+Result<Rows> ReadRows(std::string_view text, char delimiter = ',') {
+  CsvReader reader(text, delimiter);
   Rows rows;
   std::vector<std::string> fields;
   for (;;) {
@@ -33,15 +39,37 @@ TEST(CsvTest, ParsesFieldsPerStandard) {
   EXPECT_EQ(*ReadRows("\xEF\xBB\xBF"
                       "a\n\"\""),
             (Rows{{"a"}, {""}}));
-  EXPECT_EQ(*ReadRows("a\rb\n\n"), (Rows{{"a\rb"}}));
   EXPECT_EQ(*ReadRows(""), Rows{});
 }
 
-TEST(CsvTest, RejectsInvalidCsvNamingLine) {
+// Cell by cell what pandas.read_csv reads (tools/make_csv_fixtures.py).
+TEST(CsvTest, ReadsHardTablesAsPandas) {
+  int tables = 0, rejected = 0;
+  for (const JsonValue& table : ReadJsonLines(TextFixture("tables.jsonl"))) {
+    const std::string text = *table.String("text");
+    SCOPED_TRACE(text);
+    const auto rows = ReadRows(text, table.String("delimiter")->front());
+    const JsonValue& expected = *table.Find("rows");
+    ++tables;
+    if (expected.kind == JsonValue::Kind::kNull) {
+      EXPECT_EQ(rows.status().code(), Code::kDataLoss);
+      ++rejected;
+      continue;
+    }
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_EQ(rows->size(), expected.array.size());
+    for (std::size_t i = 0; i < rows->size(); ++i) {
+      const auto& cells = expected.array[i].array;
+      ASSERT_EQ((*rows)[i].size(), cells.size()) << i;
+      for (std::size_t j = 0; j < cells.size(); ++j) EXPECT_EQ((*rows)[i][j], cells[j].string);
+    }
+  }
+  EXPECT_EQ(tables, 21);
+  EXPECT_EQ(rejected, 2);
+}
+
+TEST(CsvTest, RejectsOpenQuoteNamingLine) {
   EXPECT_EQ(ReadRows("a\n\"b\nc").status().message(), "line 2: unclosed quote");
-  EXPECT_EQ(ReadRows("\"a\nb\"\n\"c\"d").status().message(),
-            "line 3: text after a closing quote; expected a comma");
-  EXPECT_EQ(ReadRows("a\"b\"").status().message(), "line 1: quote inside an unquoted field");
 }
 
 TEST(ReviewsTest, ReadsSameReviewsFromArchiveAndFolder) {
@@ -59,17 +87,25 @@ TEST(ReviewsTest, ReadsSameReviewsFromArchiveAndFolder) {
   put("train/unsup/0_0.txt", "?");
   put("train/pos/urls.txt", "no review");
   for (const std::string& path : {folder.path() + "/aclImdb", TextFixture("small_imdb.tar.xz")}) {
-    const auto reviews = ReadReviews(path);
+    const auto reviews = ReadTexts(path);
     ASSERT_TRUE(reviews.ok()) << reviews.status().ToString();
+    EXPECT_THAT(reviews->names, ElementsAre("negative", "positive"));
     ASSERT_EQ(reviews->train.size(), 3);
     EXPECT_EQ(reviews->train[0].text, "Good.<br />");
     EXPECT_EQ(reviews->train[1].text, "Great, \"really\" great.");
-    EXPECT_EQ(reviews->train[1].sentiment, Sentiment::kPositive);
-    EXPECT_EQ(reviews->train[2].sentiment, Sentiment::kNegative);
+    EXPECT_THAT(reviews->train[1].labels, ElementsAre("positive"));
+    EXPECT_THAT(reviews->train[2].labels, ElementsAre("negative"));
     ASSERT_EQ(reviews->test.size(), 1);
     EXPECT_EQ(reviews->test[0].text, "caf\u00E9");
     ASSERT_EQ(reviews->unlabeled.size(), 1);
-    EXPECT_EQ(reviews->unlabeled[0].sentiment, Sentiment::kNone);
+    EXPECT_FALSE(reviews->unlabeled[0].labeled);
+    // The ratings are in the files' names.
+    const auto rated = ReadTexts(path, {.problem_type = ProblemType::kRegression});
+    ASSERT_TRUE(rated.ok()) << rated.status().ToString();
+    EXPECT_TRUE(rated->names.empty());
+    EXPECT_THAT(rated->train[1].labels, ElementsAre("10"));
+    EXPECT_THAT(rated->train[2].labels, ElementsAre("1"));
+    EXPECT_THAT(rated->test[0].labels, ElementsAre("2"));
   }
 }
 
@@ -81,106 +117,190 @@ TEST(ReviewsTest, CountsReviewsThatAreNotUtf8AndNamesFirst) {
   std::ofstream(folder.path() + "/train/neg/0_1.txt") << "d\xE9"
                                                          "plorable";
   ::testing::internal::CaptureStderr();
-  EXPECT_TRUE(ReadReviews(folder.path()).ok());
+  EXPECT_TRUE(ReadTexts(folder.path()).ok());
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("1 is not UTF-8 (first: train/neg/0_*.txt)"), std::string::npos) << said;
 }
 
-TEST(ReviewsTest, ReadsTable) {
-  const auto reviews = ReadReviewCsv(
-      "id,sentiment,review\r\n1,positive,\"Good,\nreally\"\r\n2,negative,bad\r\n3,0,worse\r\n");
-  ASSERT_TRUE(reviews.ok()) << reviews.status().ToString();
-  ASSERT_EQ(reviews->train.size(), 3);
-  EXPECT_EQ(reviews->train[0].text, "Good,\nreally");
-  EXPECT_EQ(reviews->train[0].sentiment, Sentiment::kPositive);
-  EXPECT_EQ(reviews->train[2].sentiment, Sentiment::kNegative);
-  const auto message = [](std::string_view csv) { return ReadReviewCsv(csv).status().message(); };
-  EXPECT_EQ(message("review,label\nx,1\n"),
-            "its first line must name the columns review and sentiment");
-  EXPECT_EQ(message("review,sentiment\nx,1\ny\n"), "line 3: 1 fields, expected 2");
-  EXPECT_EQ(message("review,sentiment\n\"x\ny\",1\ny,good\n"),
-            "line 4: sentiment \"good\" must be positive, negative, 1 or 0");
-  EXPECT_EQ(message("review,sentiment\n"), "it has no reviews");
-  EXPECT_EQ(
-      message("review,sentiment\ncaf\xC3\xA9,1\ncaf\xE9,0\n"),
-      "line 3: the review is not UTF-8; convert the file, for example with iconv -f latin1 -t "
-      "utf-8");
+// Names and texts of a folder, "path=text".
+Result<LabeledTexts> Collect(std::initializer_list<const char*> names,
+                             ProblemType problem = ProblemType::kSingleLabel) {
+  ClassFolderCollector collector;
+  for (const char* const name : names) {
+    TROOP_RETURN_IF_ERROR(collector.Add(name, std::string("text of ") + name));
+  }
+  return collector.Finish(problem);
 }
 
 TEST(ReviewsTest, NamesMissingOrDuplicateReviews) {
-  const auto message = [](const std::string& files) {
-    return ReadReviewArchive(files + kTarEnd, Compression::kNone).status().message();
+  const auto message = [](std::initializer_list<const char*> names) {
+    return Collect(names).status().message();
   };
-  EXPECT_EQ(message(TarFile("x/train/pos/0_9.txt", "") + TarFile("x/train/pos/2_9.txt", "")),
+  EXPECT_EQ(message({"x/train/pos/0_9.txt", "x/train/pos/2_9.txt"}),
             "train/pos/1_*.txt is missing; expected numbers 0 to 2");
-  EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/0_8.txt", "")),
+  EXPECT_EQ(message({"train/pos/0_9.txt", "train/pos/0_8.txt"}),
             "train/pos has two reviews with number 0");
-  EXPECT_EQ(message(TarFile("train/positive/0_9.txt", "") + TarFile("atrain/pos/0_9.txt", "")),
-            "it has no reviews (train/pos/0_9.txt …)");
-  EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/1_9.txt", "")),
+  EXPECT_EQ(message({"train/pos/0_9.txt", "train/pos/1_9.txt"}),
             "train/neg has no reviews and train/pos has 2; both classes are needed");
-  EXPECT_EQ(message(TarFile("train/neg/0_1.txt", "")),
+  EXPECT_EQ(message({"train/neg/0_1.txt"}),
             "train/pos has no reviews and train/neg has 1; both classes are needed");
   // A small number of both classes can be intended.
-  EXPECT_EQ(message(TarFile("train/pos/0_9.txt", "") + TarFile("train/pos/1_9.txt", "") +
-                    TarFile("train/neg/0_1.txt", "") + TarFile("test/pos/0_9.txt", "")),
-            "");
+  EXPECT_EQ(
+      message({"train/pos/0_9.txt", "train/pos/1_9.txt", "train/neg/0_1.txt", "test/pos/0_9.txt"}),
+      "");
 }
 
-TEST(ReviewsTest, DetectsTestReviewsInFoldersAndAssumesInArchives) {
+TEST(ClassFolderTest, ReadsSetsAndClassesFromPaths) {
+  const auto sets = Collect({"my/test/ham/b.txt", "my/train/spam/2.txt", "my/train/ham/1.txt",
+                             "my/README.txt", "my/train/unlabeled/u.txt", "my/train/ham/x.html",
+                             "./my/validation/spam/v.txt", "my/other/ham/1.txt"});
+  ASSERT_TRUE(sets.ok()) << sets.status().ToString();
+  ASSERT_EQ(sets->train.size(), 2);
+  EXPECT_EQ(sets->train[0].text, "text of my/train/ham/1.txt");
+  EXPECT_THAT(sets->train[0].labels, ElementsAre("ham"));
+  EXPECT_THAT(sets->train[1].labels, ElementsAre("spam"));
+  ASSERT_EQ(sets->validation.size(), 1);
+  EXPECT_THAT(sets->validation[0].labels, ElementsAre("spam"));
+  ASSERT_EQ(sets->test.size(), 1);
+  ASSERT_EQ(sets->unlabeled.size(), 1);
+  EXPECT_FALSE(sets->unlabeled[0].labeled);
+  // Classes alone.
+  const auto classes = Collect({"b/2.txt", "a/1.txt", "notes.txt"});
+  ASSERT_TRUE(classes.ok()) << classes.status().ToString();
+  ASSERT_EQ(classes->train.size(), 2);
+  EXPECT_THAT(classes->train[0].labels, ElementsAre("a"));
+  EXPECT_TRUE(classes->test.empty());
+}
+
+TEST(ClassFolderTest, RejectsOtherFolders) {
+  const auto message = [](std::initializer_list<const char*> names,
+                          ProblemType problem = ProblemType::kSingleLabel) {
+    return Collect(names, problem).status().message();
+  };
+  EXPECT_THAT(message({}), HasSubstr("it has no examples; expected SET/CLASS/*.txt"));
+  EXPECT_THAT(message({"a.txt"}), HasSubstr("it has no examples"));
+  EXPECT_THAT(message({"train/1.txt", "test/2.txt"}),
+              HasSubstr("\"test/2.txt\" is not in a folder of a class; expected test/CLASS/*.txt"));
+  EXPECT_THAT(message({"a/1.txt", "x/b/2.txt"}), HasSubstr("in folders of different depth"));
+  EXPECT_THAT(message({"a/1.txt", "b/2.txt"}, ProblemType::kRegression),
+              HasSubstr("a regression needs numbers"));
+}
+
+TEST(TextSourceTest, DetectsTestTextsInFoldersAndAssumesInArchives) {
   const TempFolder folder;
-  EXPECT_FALSE(HasTestReviews(folder.path()));
+  EXPECT_FALSE(HasTestTexts(folder.path()));
   std::filesystem::create_directory(folder.path() + "/test");
-  EXPECT_TRUE(HasTestReviews(folder.path()));
-  EXPECT_TRUE(HasTestReviews("a.tar.xz"));
-  EXPECT_FALSE(HasTestReviews("a.csv"));
+  EXPECT_TRUE(HasTestTexts(folder.path()));
+  EXPECT_TRUE(HasTestTexts("a.tar.xz"));
+  EXPECT_TRUE(HasTestTexts("a.tgz"));
+  for (const char* const table : {"a.csv", "a.tsv.gz", "a.jsonl.xz"}) {
+    EXPECT_FALSE(HasTestTexts(table));
+    EXPECT_TRUE(IsTextTable(table));
+  }
+  EXPECT_FALSE(TextSourceKindOf("a.zip").has_value());
+  EXPECT_FALSE(TextSourceKindOf("csv").has_value());
 }
 
-TEST(ReviewsTest, MissingOrDamagedFileErrorNamesExpectedSource) {
+// A gzip file as zlib writes it.
+std::string Gzip(const std::string& text) {
+  std::string out(text.size() + 100, '\0');
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = uInt(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = uInt(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+TEST(DecompressTest, RejectsEveryTruncationAndFlippedBit) {
+  const std::string text(3000, 'x'), sound = Gzip(text + "the end");
+  EXPECT_EQ(*Decompress(sound, Compression::kGzip, 3007), text + "the end");
+  EXPECT_EQ(*Decompress(sound + Gzip("2"), Compression::kGzip, 4000), text + "the end2");
+  EXPECT_EQ(Decompress(sound, Compression::kGzip, 3006).status().code(), Code::kResourceExhausted);
+  for (std::size_t i = 0; i < sound.size(); ++i) {
+    const Status cut = Decompress(sound.substr(0, i), Compression::kGzip, 4000).status();
+    EXPECT_EQ(cut.code(), Code::kDataLoss) << i;
+    EXPECT_THAT(cut.message(), HasSubstr("its end is missing"));
+    std::string bytes = sound;
+    bytes[i] = char(bytes[i] ^ 0x10);
+    // Some bits have no meaning, such as the header's time.
+    const auto flipped = Decompress(bytes, Compression::kGzip, 4000);
+    EXPECT_TRUE(!flipped.ok() || *flipped == text + "the end") << i;
+  }
+}
+
+TEST(TextSourceTest, ReadsCompressedTablesAndArchives) {
   const TempFolder folder;
-  const std::string path = folder.path() + "/reviews.csv";
+  const std::string table = "text\tlabel\na\tx\nb\ty\n";
+  std::ofstream(folder.path() + "/a.tsv.gz") << Gzip(table);
+  const auto texts = ReadTexts(folder.path() + "/a.tsv.gz");
+  ASSERT_TRUE(texts.ok()) << texts.status().ToString();
+  ASSERT_EQ(texts->train.size(), 2);
+  EXPECT_EQ(texts->train[1].text, "b");
+  EXPECT_THAT(texts->train[1].labels, ElementsAre("y"));
+  const std::string files = TarFile("d/ham/1.txt", "one") + TarFile("d/spam/1.txt", "two");
+  for (const char* const name : {"/a.tgz", "/a.tar.gz"}) {
+    std::ofstream(folder.path() + name) << Gzip(files + kTarEnd);
+    const auto archive = ReadTexts(folder.path() + name);
+    ASSERT_TRUE(archive.ok()) << archive.status().ToString();
+    ASSERT_EQ(archive->train.size(), 2);
+    EXPECT_EQ(archive->train[1].text, "two");
+  }
+  // An archive that was cut in transfer.
+  const std::string whole = Gzip(table);
+  std::ofstream(folder.path() + "/cut.csv.gz") << whole.substr(0, whole.size() - 4);
+  EXPECT_EQ(ReadTexts(folder.path() + "/cut.csv.gz").status().message(),
+            folder.path() + "/cut.csv.gz: gzip, byte " + std::to_string(whole.size() - 4) +
+                ": its end is missing");
+  // A tar archive instead of a table is not text of one column.
+  EXPECT_THAT(ReadTexts(TextFixture("small_imdb.tar.xz"), {.label_column = "x"}).status().message(),
+              HasSubstr("data.label_column is set, but applies to tables"));
+}
+
+TEST(TextSourceTest, ReadsXzTable) {
+  // printf 'text,label\na,x\nb,y\n' | xz
+  const std::string bytes = ReadAll(TextFixture("table.csv.xz"));
+  EXPECT_EQ(*Decompress(bytes, Compression::kXz, 100), "text,label\na,x\nb,y\n");
+  EXPECT_EQ(Decompress(bytes.substr(0, bytes.size() - 1), Compression::kXz, 100).status().code(),
+            Code::kDataLoss);
+  EXPECT_EQ(ReadTexts(TextFixture("table.csv.xz"))->train.size(), 2);
+}
+
+TEST(TextSourceTest, MissingOrDamagedFileErrorNamesExpectedSource) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/aclImdb.csv";
   const std::string text = "review,sentiment\nx,positive\n";
   const std::string sum = Sha256Hex(text);
-  std::ofstream(folder.path() + "/SHA256SUMS") << sum + "  reviews.csv\n";
+  std::ofstream(folder.path() + "/SHA256SUMS") << sum + "  aclImdb.csv\n";
   const std::string advice =
       "; download aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/, unpack it "
       "and give its folder aclImdb";
-  EXPECT_EQ(ReadReviews(path).status().message(),
-            "reviews: " + path + " does not exist (expected SHA-256 " + sum + ")" + advice);
+  EXPECT_EQ(ReadTexts(path).status().message(),
+            path + " does not exist (expected SHA-256 " + sum + ")" + advice);
   std::ofstream(path) << text + " ";
-  EXPECT_EQ(ReadReviews(path).status().message(),
-            "reviews: " + path + ": it is damaged: 29 bytes with SHA-256 " + Sha256Hex(text + " ") +
-                ", expected " + sum + " (SHA256SUMS)" + advice);
+  EXPECT_EQ(ReadTexts(path).status().message(), path + ": it is damaged: 29 bytes with SHA-256 " +
+                                                    Sha256Hex(text + " ") + ", expected " + sum +
+                                                    " (SHA256SUMS)" + advice);
   std::ofstream(path) << text;
-  EXPECT_TRUE(ReadReviews(path).ok());
+  EXPECT_TRUE(ReadTexts(path).ok());
   std::ofstream(folder.path() + "/a.tar.xz") << "no archive";
-  const std::string damaged = ReadReviews(folder.path() + "/a.tar.xz").status().message();
-  for (const char* part :
-       {"/a.tar.xz: archive, byte 0: Unrecognized archive format",
-        "a complete .tar.xz of train/pos/0_9.txt", " 10 bytes", "; download aclImdb_v1.tar.gz"}) {
+  const std::string damaged = ReadTexts(folder.path() + "/a.tar.xz").status().message();
+  for (const char* part : {"/a.tar.xz: archive, byte 0: Unrecognized archive format",
+                           "a complete archive of train/CLASS/*.txt", " 10 bytes"}) {
     EXPECT_NE(damaged.find(part), damaged.npos) << part << ": " << damaged;
   }
   std::ofstream(folder.path() + "/a.zip") << "x";
-  EXPECT_EQ(
-      ReadReviews(folder.path() + "/a.zip").status().message(),
-      "reviews: " + folder.path() + "/a.zip: neither a folder nor a .tar.xz or .csv file" + advice);
-}
-
-// They were "damaged", and the advice was to fetch another data set.
-TEST(ReviewsTest, CustomTableErrorsDoNotSuggestDownload) {
-  const TempFolder folder;
-  const std::string path = folder.path() + "/mine.csv";
-  const auto error = [&](const std::string& text) {
-    std::ofstream(path) << text;
-    return ReadReviews(path).status();
-  };
-  const Status label = error("review,sentiment\nx,positive\ny,neutral\n");
-  EXPECT_EQ(label.code(), Code::kInvalidArgument);
-  EXPECT_EQ(label.message(), "reviews: " + path +
-                                 ": line 3: sentiment \"neutral\" must be positive, negative, "
-                                 "1 or 0");
-  EXPECT_EQ(error("text,label\nx,positive\n").message(),
-            "reviews: " + path + ": its first line must name the columns review and sentiment");
+  EXPECT_EQ(ReadTexts(folder.path() + "/a.zip").status().message(),
+            folder.path() +
+                "/a.zip: neither a folder, a table (.csv, .tsv, .jsonl; also .gz and .xz) nor an "
+                "archive (.tar.gz, .tar.xz)");
+  std::ofstream(folder.path() + "/a.parquet") << "PAR1";
+  EXPECT_THAT(ReadTexts(folder.path() + "/a.parquet").status().message(),
+              HasSubstr("Parquet is not supported; convert it: python3 -c"));
 }
 
 }  // namespace

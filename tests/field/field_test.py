@@ -130,7 +130,7 @@ class WrongAnswers(bed.Bed):
             self.assertIn("of 12 held-out reviews", output)
             self.assertNotRegex(output, r" (0|100)\.00 ")
         self.reviews(order=lambda i: True)
-        self.read("--overwrite", code=2, has="both sentiments")
+        self.read("--overwrite", code=2, has="at least two classes")
 
     def test_learners_with_other_data(self):
         """They do not take part."""
@@ -380,8 +380,8 @@ class Interfaces(bed.Bed):
             results.add(re.search(r"cross entropy [0-9.]+", output).group())
         self.assertEqual(len(results), 1, results)
         for change, has in (
-            (lambda s: s + "fine film,neutral\n", 'line 62: sentiment "neutral"'),
-            (lambda s: s.replace("sentiment", "label"), "the columns review and sentiment"),
+            (lambda s: s + "fine,film,positive\n", "line 62: 3 fields, expected 2"),
+            (lambda s: s.replace("sentiment", "mood"), "set data.label_column"),
         ):
             (self.folder / "reviews.csv").write_text(change(text))
             self.read("--overwrite", code=2, has=has, hasnt="aclImdb")

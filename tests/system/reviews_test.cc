@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/storage/sha256.h"
-#include "datasets/text/imdb_reviews.h"
+#include "datasets/text/labeled_texts.h"
 #include "tests/datasets/data.h"
 
 namespace troop {
@@ -17,11 +17,11 @@ void Append(T value, std::string* out) {
 }
 
 // Hashes of each review its length (u32) and its ids with [CLS] and [SEP] (u16), little-endian.
-std::string IdsSha256(const Reviews& reviews, const std::string& vocabulary) {
+std::string IdsSha256(const LabeledTexts& reviews, const std::string& vocabulary) {
   const auto tokenizer = OpenTokenizer(DataPath("tokenizers/" + vocabulary));
   std::string bytes;
   for (const auto* set : {&reviews.train, &reviews.test}) {
-    for (const Review& review : *set) {
+    for (const LabeledText& review : *set) {
       const auto ids = EncodeWithSpecialTokens(*tokenizer, review.text, std::size_t{1} << 30);
       Append(std::uint32_t(ids.size()), &bytes);
       for (const TokenId id : ids) Append(std::uint16_t(id), &bytes);
@@ -35,7 +35,7 @@ std::string IdsSha256(const Reviews& reviews, const std::string& vocabulary) {
 TEST(ImdbTest, TokenIdsOfAllReviewsMatchPublishedOnes) {
   const std::string path = DataPath("imdb/aclImdb_labeled.tar.xz");
   TROOP_SKIP_WITHOUT_DATA("imdb/aclImdb_labeled.tar.xz");
-  const Result<Reviews> reviews = ReadReviews(path);
+  const Result<LabeledTexts> reviews = ReadTexts(path);
   ASSERT_TRUE(reviews.ok()) << reviews.status().ToString();
   EXPECT_EQ(reviews->train.size(), 25000);
   EXPECT_EQ(reviews->test.size(), 25000);

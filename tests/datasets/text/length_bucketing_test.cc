@@ -140,14 +140,14 @@ TEST(SplitBatchTest, RoundsSharesToBatchSize) {
 
 TEST(PackBatchTest, ConcatenatesSamples) {
   TokenizedDataset set;
-  set.Add(std::vector<TokenId>{2, 7, 3}, Sentiment::kPositive);
-  set.Add(std::vector<TokenId>{2, 3}, Sentiment::kNegative);
-  set.Add(std::vector<TokenId>{2, 8, 9, 3}, Sentiment::kPositive);
+  set.Add(std::vector<TokenId>{2, 7, 3}, 1);
+  set.Add(std::vector<TokenId>{2, 3}, 0);
+  set.Add(std::vector<TokenId>{2, 8, 9, 3}, 1);
   EXPECT_EQ(LengthsOf(set), (Samples{3, 2, 4}));
   const PackedBatch packed = PackBatch(set, Samples{2, 1});
   EXPECT_EQ(packed.ids, (std::vector<TokenId>{2, 8, 9, 3, 2, 3}));
   EXPECT_EQ(packed.begins, (Samples{0, 4, 6}));
-  EXPECT_EQ(packed.sentiments, (Samples{1, 0}));
+  EXPECT_EQ(packed.labels, (Samples{1, 0}));
   EXPECT_EQ(packed.samples, (Samples{2, 1}));
 }
 

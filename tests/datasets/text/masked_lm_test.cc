@@ -18,7 +18,7 @@ TokenizedDataset MakeSet(int samples, int tokens) {
     std::vector<TokenId> ids = {2};
     for (int i = 0; i < tokens; ++i) ids.push_back(5 + (7 * s + i) % 600);
     ids.push_back(3);
-    set.Add(ids, Sentiment::kNone);
+    set.Add(ids, -1);
   }
   return set;
 }

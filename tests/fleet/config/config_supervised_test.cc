@@ -78,5 +78,33 @@ TEST(ConfigSupervisedTest, ClassWeightsNeedAClassifier) {
   }
 }
 
+// A setting without effect was ignored.
+TEST(ConfigSupervisedTest, ReportsConflictingTextKeys) {
+  const std::string data = "reviews = \"r\"\nvocabulary = \"v\"\n";
+  const auto message = [&](const std::string& algorithm, const std::string& keys) {
+    return Parse("[learner]\nalgorithm = \"" + algorithm + "\"\n[data]\n" + data + keys)
+        .status()
+        .message();
+  };
+  const std::pair<const char*, const char*> wrong[] = {
+      {"text_columns = [\"a\", \"b\", \"c\"]\n", "has 3 columns, at most 2 are supported"},
+      {"delimiter = \"::\"\n", "has 2 bytes, must be one character"},
+      {"validation = \"x\"\nvalidation_split = 0.1\n", "data.validation names the examples"},
+      {"test = \"x\"\ntest_split = 0.1\n", "data.test names the examples"},
+      {"[model]\nproblem_type = \"regression\"\nlabels = [\"a\", \"b\"]\n",
+       "has 2 classes, but a regression has none"}};
+  for (const auto& [keys, says] : wrong) {
+    EXPECT_THAT(message("classifier", keys), HasSubstr(says)) << keys;
+  }
+  const char* const unused[] = {"label_column = \"x\"\n", "[model]\nlabels = [\"a\", \"b\"]\n",
+                                "[model]\nproblem_type = \"regression\"\n"};
+  for (const char* const keys : unused) {
+    EXPECT_EQ(message("classifier", keys), "") << keys;
+    EXPECT_THAT(message("masked_lm", keys),
+                HasSubstr("has no effect with learner.algorithm = \"masked_lm\"; omit it"))
+        << keys;
+  }
+}
+
 }  // namespace
 }  // namespace troop

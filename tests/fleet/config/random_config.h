@@ -107,6 +107,9 @@ inline void RepairSupervised(Config* c) {
   if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.batch_shares.clear();
   c->mesh.batch_shares.resize(std::min<std::size_t>(1, c->mesh.batch_shares.size()));
   if (!IsSupervised(*c)) return;
+  // Texts and labels: one source, and no classes.
+  c->data.validation.clear(), c->data.test.clear(), c->data.label_column.clear();
+  c->data.delimiter = ";", m.labels.clear(), m.problem_type = ProblemType::kSingleLabel;
   c->fleet.learners = c->mesh.tp;
   c->evaluator.early_stopping_patience = 0;  // needs one learner
   if (c->mesh.tp > 1)

@@ -9,6 +9,8 @@
 #include <map>
 
 #include "datasets/text/length_bucketing.h"
+#include "learners/supervised/supervised.h"
+#include "nn/models/text_model.h"
 #include "tests/core/temp_folder.h"
 #include "tests/learners/supervised_fixture.h"
 
@@ -33,9 +35,7 @@ std::map<Tokens, int> Count(std::initializer_list<const TokenizedDataset*> sets)
   return count;
 }
 
-std::int64_t Positives(const TokenizedDataset& set) {
-  return std::ranges::count(set.sentiments, Sentiment::kPositive);
-}
+std::int64_t Positives(const TokenizedDataset& set) { return std::ranges::count(set.labels, 1); }
 
 // Positive before negative, as the archives have them; no two are alike.
 std::string Table(const TempFolder& folder, int of_each) {
@@ -150,7 +150,7 @@ TEST(ReviewDataTest, RejectsSingleSentimentForClassifier) {
   std::ofstream(config.data.reviews) << "review,sentiment\ngood film,positive\nfine,positive\n";
   const Status refused = LoadReviewData(config).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.message(), HasSubstr("all 2 training reviews are positive"));
+  EXPECT_THAT(refused.message(), HasSubstr("all 2 labeled training examples have the label"));
   config.learner.algorithm = AlgorithmKind::kMaskedLm;
   EXPECT_TRUE(LoadReviewData(config).ok());
 }
@@ -168,7 +168,7 @@ TEST(ReviewDataTest, KeepsSentimentWithReview) {
       const Tokens tokens = TokensOf(*set, i);
       ASSERT_EQ(tokens.size(), 10u);
       // Token 4 is bit 3 of the index, which distinguishes the first eight reviews from the others.
-      EXPECT_EQ(tokens[4], set->sentiments[std::size_t(i)] == Sentiment::kPositive ? bad : good);
+      EXPECT_EQ(tokens[4], set->labels[std::size_t(i)] == 1 ? bad : good);
     }
   }
 }
@@ -181,8 +181,8 @@ TEST(ReviewDataTest, ReportsMissingInputsWithRemedy) {
   EXPECT_EQ(none.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(
       none.status().message(),
-      HasSubstr("has no test reviews; set data.validation_split to a share of the training reviews "
-                "to evaluate on, or evaluator.enabled = false"));
+      HasSubstr("has no test examples; set data.test, or data.validation_split to a share of the "
+                "training examples to evaluate on, or evaluator.enabled = false"));
   config.evaluator_enabled = false;
   EXPECT_TRUE(LoadReviewData(config).ok());
   std::filesystem::create_directories(folder.path() + "/aclImdb/test/pos");
@@ -190,7 +190,7 @@ TEST(ReviewDataTest, ReportsMissingInputsWithRemedy) {
   config.data.reviews = folder.path() + "/aclImdb";
   const auto empty = LoadReviewData(config);
   EXPECT_EQ(empty.status().code(), Code::kInvalidArgument);
-  EXPECT_THAT(empty.status().message(), HasSubstr("aclImdb has no training reviews"));
+  EXPECT_THAT(empty.status().message(), HasSubstr("aclImdb has no training examples"));
   config.data.reviews = folder.path() + "/none.csv";
   EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("none.csv"));
   config = SupervisedConfig("bert");
@@ -260,9 +260,12 @@ TEST(ReviewDataTest, EvaluatesTestReviewsAndPretrainsOnUnlabelled) {
   config.data.vocabulary = TROOP_SOURCE_DIR "/tests/fixtures/text/wordpiece.txt";
   config.evaluator_enabled = true;
   const auto tokenizer = MakeTokenizer(config.data.vocabulary, {});
-  const auto reviews = ReadReviews(config.data.reviews);
+  const auto reviews = ReadTexts(config.data.reviews);
   ASSERT_TRUE(tokenizer.ok() && reviews.ok());
-  const TokenizedReviews there = TokenizeReviews(*reviews, **tokenizer, 16);
+  const auto made =
+      TokenizeTexts(*reviews, {"negative", "positive"}, **tokenizer, {.max_length = 16});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const TokenizedTexts& there = *made;
   ASSERT_GT(there.test.size(), 0);
   ASSERT_GT(there.unlabeled.size(), 0);
   const auto data = LoadReviewData(config);
@@ -409,6 +412,109 @@ TEST(ReviewDataTest, RejectsVocabularyLargerThanModels) {
   EXPECT_THAT(
       refused.message(),
       HasSubstr("model.vocab_size is 46, must be 0 or at least the size of data.vocabulary (47)"));
+}
+
+// Rows of three classes, whose texts are all different; `second`: pairs.
+std::string ThreeClasses(const TempFolder& folder, int rows, bool second = false) {
+  std::string path = folder.path() + "/mine.csv";
+  std::ofstream out(path);
+  out << (second ? "premise,hypothesis,label\n" : "text,label\n");
+  for (int i = 0; i < rows; ++i) {
+    for (int bit = 0; bit < 8; ++bit) out << ((i >> bit) % 2 != 0 ? "good " : "bad ");
+    out << (second ? ",a film," : ",") << "c" << i % 3 << "\n";
+  }
+  return path;
+}
+
+TEST(ReviewDataTest, LearnsClassesOfOwnTexts) {
+  const TempFolder folder;
+  TrainingConfig config = SupervisedConfig("bert");
+  config.model.pretrained = "";
+  config.data.reviews = ThreeClasses(folder, 30);
+  const auto settings = DeriveDataSettings(config);
+  ASSERT_TRUE(settings.ok()) << settings.status().ToString();
+  EXPECT_EQ(settings->labels, (std::vector<std::string>{"c0", "c1", "c2"}));
+  EXPECT_THAT(settings->data_identity,
+              HasSubstr("30 examples to learn, 0 held out, 0 to test, 3 classes"));
+  // The resolved config gives the same data, and a model of three classes.
+  config.model.labels = settings->labels;
+  config.data_identity = settings->data_identity;
+  EXPECT_EQ(DeriveDataSettings(config)->data_identity, settings->data_identity);
+  EXPECT_EQ(TextModelOptions(ModelSetupOf(config))->classes, 3);
+  EXPECT_EQ(ReviewSpec(ModelSetupOf(config)).action.count, 3);
+  // Another order of the classes is other data.
+  config.model.labels = {"c2", "c1", "c0"};
+  EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("are not the run's"));
+  config.data_identity.clear();
+  EXPECT_EQ((*LoadReviewData(config))->train.labels[0], 2);
+  config.model.labels = {"c0", "c1"};
+  EXPECT_THAT(LoadReviewData(config).status().message(),
+              HasSubstr("line 4: the label \"c2\" is not a class"));
+}
+
+// Shares of each class, and no example in two sets.
+TEST(ReviewDataTest, SplitsOffTestAndValidation) {
+  const TempFolder folder;
+  TrainingConfig config = SupervisedConfig("bert");
+  config.data.reviews = ThreeClasses(folder, 60);
+  config.data.test_split = 0.2;
+  const auto without = LoadReviewData(config);
+  config.data.validation_split = 0.25;
+  const auto both = LoadReviewData(config);
+  ASSERT_TRUE(without.ok() && both.ok()) << both.status().ToString();
+  const ReviewData& d = **both;
+  EXPECT_EQ(d.test, (*without)->test);
+  for (const auto& [set, each] :
+       {std::pair{&d.test, 4}, {&d.validation_split, 4}, {&d.train, 12}}) {
+    for (int label = 0; label < 3; ++label) {
+      EXPECT_EQ(std::ranges::count(set->labels, label), each);
+    }
+  }
+  EXPECT_EQ(Count({&d.train, &d.validation_split, &d.test}).size(), 60u);
+  // Separate sources exclude the splits.
+  config.data.test = config.data.reviews;
+  EXPECT_THAT(LoadReviewData(config).status().message(), HasSubstr("data.test_split is 0.2, but"));
+  config.data.test_split = 0;
+  EXPECT_EQ((*LoadReviewData(config))->test.size(), 60);
+}
+
+TEST(ReviewDataTest, MakesSegmentsOfPairs) {
+  const TempFolder folder;
+  TrainingConfig config = SupervisedConfig("bert");
+  EXPECT_TRUE(CheckGpuTexts(**LoadReviewData(config)).ok());
+  config.data.reviews = ThreeClasses(folder, 6, true);
+  const auto data = LoadReviewData(config);
+  ASSERT_TRUE(data.ok()) << data.status().ToString();
+  EXPECT_TRUE((*data)->pairs());
+  EXPECT_THAT(CheckGpuTexts(**data).message(), HasSubstr("set learner.device = \"cpu\""));
+  const TextCollator collator(config, (*data)->tokenizer);
+  const std::vector<std::int32_t> samples = {0};
+  const TextBatch batch = collator.ForJudging((*data)->train, samples);
+  // [CLS], eight words, [SEP]; "a film", [SEP].
+  EXPECT_EQ(batch.types, (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(batch.labels, (std::vector<std::int32_t>{0}));
+}
+
+TEST(ReviewDataTest, GivesTargetsOfOtherProblems) {
+  const TempFolder folder;
+  TrainingConfig config = SupervisedConfig("bert");
+  const auto batch = [&](ProblemType problem, const std::string& rows) {
+    config.model.problem_type = problem;
+    config.data.reviews = folder.path() + "/mine.csv";
+    std::ofstream(config.data.reviews) << "text,label\n" << rows;
+    const auto data = LoadReviewData(config);
+    EXPECT_TRUE(data.ok()) << data.status().ToString();
+    if (!data.ok()) return TextBatch();
+    const TextCollator collator(config, (*data)->tokenizer);
+    const std::vector<std::int32_t> samples = {1, 0};
+    return collator.ForJudging((*data)->train, samples);
+  };
+  const TextBatch many = batch(ProblemType::kMultiLabel, "good,b|a\nbad,b\n");
+  EXPECT_EQ(many.targets, (std::vector<float>{0, 1, 1, 1}));
+  EXPECT_TRUE(many.labels.empty());
+  const TextBatch numbers = batch(ProblemType::kRegression, "good,4.5\nbad,-1\n");
+  EXPECT_EQ(numbers.targets, (std::vector<float>{-1, 4.5}));
+  EXPECT_EQ(TextModelOptions(ModelSetupOf(config))->classes, 1);
 }
 
 }  // namespace

@@ -20,9 +20,7 @@ std::shared_ptr<const ReviewData> Judging(const TrainingConfig& config, int copi
   EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
   auto data = std::make_shared<ReviewData>(**loaded);
   data->test = data->validation_split = TokenizedDataset();
-  const auto add = [&](std::int64_t i, TokenizedDataset* to) {
-    to->Add(data->train.tokens(i), data->train.sentiments[std::size_t(i)]);
-  };
+  const auto add = [&](std::int64_t i, TokenizedDataset* to) { to->AddFrom(data->train, i); };
   for (int copy = 0; copy < copies; ++copy)
     for (std::int64_t i = 0; i < data->train.size(); ++i) add(i, &data->test);
   for (const std::int64_t i : held_out) add(i, &data->validation_split);
@@ -43,7 +41,7 @@ struct Plain {
     for (const std::int64_t i : of) {
       const auto& row = rows[std::size_t(i)].array;
       const double negative = row[0].number, positive = row[1].number;
-      const bool is_positive = all.sentiments[std::size_t(i)] == Sentiment::kPositive;
+      const bool is_positive = all.labels[std::size_t(i)] == 1;
       right += (positive > negative) == is_positive;
       loss +=
           std::log(std::exp(negative) + std::exp(positive)) - (is_positive ? positive : negative);
@@ -182,7 +180,7 @@ TEST(ReviewTrialTest, MeasuresBelongToTheReport) {
   }
   EXPECT_EQ(all, 12);
   EXPECT_NEAR(double(diagonal) / 12, report.return_mean / 100, 1e-9);
-  EXPECT_EQ(positive, std::ranges::count(data->test.sentiments, Sentiment::kPositive));
+  EXPECT_EQ(positive, std::ranges::count(data->test.labels, 1));
   const auto measures = (*trial)->Measures();
   ASSERT_EQ(measures.size(), 4u);
   EXPECT_EQ(measures[0].first, "accuracy");

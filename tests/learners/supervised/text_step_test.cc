@@ -214,8 +214,8 @@ TEST(TextStepTest, RowsOfAllLearnersHaveBalancedWeights) {
   const auto loaded = LoadReviewData(config);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
   auto data = std::make_shared<ReviewData>(**loaded);
-  std::ranges::fill(data->train.sentiments, Sentiment::kNegative);
-  std::fill_n(data->train.sentiments.begin(), 3, Sentiment::kPositive);
+  std::ranges::fill(data->train.labels, 0);
+  std::fill_n(data->train.labels.begin(), 3, 1);
   bool both = false;
   for (const int ranks : {1, 2, 3}) {
     for (std::uint64_t update = 0; update < 3; ++update) {
