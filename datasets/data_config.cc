@@ -25,11 +25,11 @@ void VisitKeys(DataConfig& c, ConfigVisitor& v) {
   // Columns of tables.
   v.Visit({"data.text_columns",
            "Columns of a table that have the text, or the two texts of a pair; empty means known "
-           "names: text, review, sentence; sentence1 and sentence2, premise and hypothesis, …"},
+           "names: text, review, sentence; sentence1 and sentence2, premise and hypothesis."},
           c.text_columns);
   v.Visit({"data.label_column",
            "Column of a table that has the label; empty means a known name: label, sentiment, "
-           "class, rating, …"},
+           "class, rating."},
           c.label_column);
   v.Visit({"data.delimiter",
            "Character between the fields of a .csv or .tsv; empty means a comma or a tab, by the "

@@ -55,6 +55,31 @@ TEST_F(SupervisedTest, DryRunLeavesNothing) {
   EXPECT_FALSE(std::filesystem::exists(run()));
 }
 
+// A user's own table of pairs in four classes, which the last words of both texts decide.
+TEST_F(SupervisedTest, LearnsFourClassesOfPairs) {
+  const auto write = [&](const std::string& name, int rows) {
+    std::ofstream out(folder() + name);
+    out << "sentence1,sentence2,label\n";
+    for (int i = 0; i < rows; ++i) {
+      const bool good = i % 2 == 0, fine = i / 2 % 2 == 0;
+      const char* const fill = i % 3 == 0 ? "film" : i % 3 == 1 ? "the movie" : "plot of it";
+      out << fill << (good ? " good," : " bad,") << fill << (fine ? " great," : " dull,")
+          << (good ? "yes" : "no") << (fine ? "/yes" : "/no") << "\n";
+    }
+    return folder() + name;
+  };
+  const auto troop =
+      Train({"data.reviews=" + write("/train.csv", 48), "data.test=" + write("/test.csv", 24),
+             "data.vocabulary=" + kFixtures + "vocab.txt", "run.epochs=60", "learner.batch_size=16",
+             "evaluator.enabled=true", "evaluator.every_s=1", "mesh.dp=1"});
+  ASSERT_EQ(troop->Wait(), 0) << troop->output();
+  // By chance: 25 %.
+  EXPECT_GE(Json(run() + "/result.json").Find("final_return_mean")->number, 60) << troop->output();
+  EXPECT_TRUE(std::filesystem::exists(run() + "/report.md"));
+  EXPECT_TRUE(
+      FileHas(run() + "/config.toml", R"(labels = ["no/no", "no/yes", "yes/no", "yes/yes"])"));
+}
+
 // It can't end by itself before it is stopped, however fast the machine is.
 TEST_F(SupervisedTest, SurvivesKillAndStopAndLearnsEachReview) {
   const auto troop = Train(
