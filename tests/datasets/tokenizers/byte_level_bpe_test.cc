@@ -87,6 +87,15 @@ TEST(ByteLevelBpeTest, MergesLowestRankFirstAndLeftmostOfEquals) {
   EXPECT_EQ(PiecesOf(*tokenizer, "abc"), (Words{"abc"}));
   EXPECT_EQ(PiecesOf(*tokenizer, "aabb"), (Words{"a", "ab", "b"}));
   EXPECT_EQ(PiecesOf(*tokenizer, "ddd"), (Words{"dd", "d"}));
+  // "bc" takes the "b" of the pair "a b" away, and "d" its turn before "a bc".
+  const auto longer = Make(ModelOf({{"b", "c"}, {"a", "b"}, {"bc", "d"}, {"a", "bc"}}));
+  std::string word;
+  Words expected;
+  for (int i = 0; i < 20; ++i) {
+    word += "abcd";
+    expected.insert(expected.end(), {"a", "bcd"});
+  }
+  EXPECT_EQ(PiecesOf(*longer, word), expected);
 }
 
 // A piece whose merges lead to other pieces is not found as a whole word, unless merges are
