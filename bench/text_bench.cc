@@ -2,10 +2,10 @@
 //
 // text_bench [--quick]
 //
-// Reads $TROOP_DATA (or ../shared/data): imdb/aclImdb_labeled.tar.xz and tokenizers/. First
-// compares the SHA-256 of all ids with that of the reference tokenizers; then prints the time, a
-// JSON line per tokenizer. `check` is the number of reviews, and of their tokens. With --quick
-// every tenth review is timed.
+// Reads $TROOP_DATA (or ../shared/data): imdb/aclImdb_labeled.tar.xz and tokenizers/; and the small
+// tokenizers of tests/fixtures/tokenizers/. First compares the SHA-256 of all ids with that of the
+// reference tokenizers; then prints the time, a JSON line per tokenizer. `check` is the number of
+// reviews, and of their tokens. With --quick every tenth review is timed.
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -26,14 +26,18 @@ constexpr int kRepeats = 3;
 
 struct Case {
   const char* name;
-  const char* vocabulary;
-  const char* sha256;  // of each review's length (u32) and ids (u16), little-endian
+  const char* vocabulary;  // in tokenizers/ of the data, or from the root of the sources
+  const char* sha256;      // of each review's length (u32) and ids (u16), little-endian
 };
 constexpr Case kCases[] = {
     {"bert-uncased-imdb", "bert-base-uncased-vocab.txt",
      "290206ebb66c1cdc88f84a4f3b078a616007d436698193a50aacbab1768f0aa3"},
     {"albert-imdb", "albert-spiece.model",
      "ab54861b7a7e1a3783864b4aa39a30598e4c2ed823fbac207d7ac0ee2a4c32f3"},
+    {"bpe-imdb", "tests/fixtures/tokenizers/roberta/tokenizer.json",
+     "e152d4d32c6f3bfb6ba1431f0b10f6fba1d490746af5ceb9c98f644a5f9738ba"},
+    {"bert-json-imdb", "tests/fixtures/tokenizers/bert/tokenizer.json",
+     "baf58ffad8fe8f098447c5cbdbff577b1f708b85b1d986972e277f1c3683afdf"},
 };
 
 using Texts = std::vector<std::string>;
@@ -65,8 +69,9 @@ Status Verify(const Tokenizer& tokenizer, const Texts& texts, const Case& c) {
 }
 
 Status Measure(const std::string& data, const Texts& texts, const Case& c, bool quick) {
-  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                         MakeTokenizer(data + "/tokenizers/" + c.vocabulary, {}));
+  const std::string name = c.vocabulary;
+  const std::string path = name.starts_with("tests/") ? name : data + "/tokenizers/" + name;
+  TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, MakeTokenizer(path, {}));
   TROOP_RETURN_IF_ERROR(Verify(*tokenizer, texts, c));
   const std::size_t step = quick ? 10 : 1;
   std::size_t reviews = 0, tokens = 0;

@@ -71,6 +71,11 @@ def main():
     measure("albert-imdb", "sentencepiece", sentencepiece.__version__,
             lambda batch: [len(ids) + 2 for ids in albert.encode(batch, num_threads=1)],
             [prepare(text) for text in texts], repeats)
+    for case, folder in (("bpe-imdb", "roberta"), ("bert-json-imdb", "bert")):
+        fast = tokenizers.Tokenizer.from_file(f"tests/fixtures/tokenizers/{folder}/tokenizer.json")
+        measure(case, "tokenizers", tokenizers.__version__,
+                lambda batch, fast=fast: [len(each.ids) for each in fast.encode_batch(batch)],
+                texts, repeats)
 
 
 if __name__ == "__main__":
