@@ -65,6 +65,11 @@ constexpr bool HasEmbeddingSize(ModelArchitecture architecture) {
   return architecture == ModelArchitecture::kAlbert ||
          architecture == ModelArchitecture::kElectra || architecture == ModelArchitecture::kLstm;
 }
+// True if the model has an embedding for each segment of a pair of texts.
+constexpr bool HasSegments(ModelArchitecture architecture) {
+  return architecture == ModelArchitecture::kBert || architecture == ModelArchitecture::kAlbert ||
+         architecture == ModelArchitecture::kElectra;
+}
 // The longest text in tokens; RoBERTa has two position embeddings more.
 constexpr std::int64_t TokensMax(const ModelConfig& config) {
   const bool roberta = config.architecture == ModelArchitecture::kRoberta;

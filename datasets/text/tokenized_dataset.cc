@@ -55,7 +55,12 @@ class Converter {
  private:
   // Tokens with the special tokens; *second: begin of the second segment.
   std::vector<TokenId> Encode(const LabeledText& example, std::int32_t* second) const {
-    if (pairs_) return EncodeTextPair(tokenizer_, example.text, example.second, options_, second);
+    if (pairs_) {
+      EncodedPair pair = EncodePair(tokenizer_, example.text, example.second,
+                                    std::size_t(options_.max_length), options_.side);
+      *second = pair.second;
+      return std::move(pair.ids);
+    }
     return EncodeWithSpecialTokens(tokenizer_, example.text, std::size_t(options_.max_length),
                                    options_.side);
   }
@@ -120,6 +125,12 @@ Result<TokenizedTexts> TokenizeTexts(const LabeledTexts& texts,
   if (!numbers && !names.empty()) {
     TROOP_ASSIGN_OR_RETURN(map, LabelMap::Make(names, options.problem_type));
   }
+  // Without room for a token the samples would differ in nothing.
+  const std::int32_t specials = 2 + tokenizer.pair_format().separators;
+  if (texts.pairs && options.max_length <= specials) {
+    return InvalidArgument("data.max_length is {}, must be at least {} for pairs of texts",
+                           options.max_length, specials + 1);
+  }
   const bool labeled = numbers || map.has_value();
   TokenizedTexts out{.names = names};
   Converter converter(texts, std::move(map), labeled, tokenizer, options);
@@ -128,41 +139,6 @@ Result<TokenizedTexts> TokenizeTexts(const LabeledTexts& texts,
   TROOP_ASSIGN_OR_RETURN(out.test, converter.Convert(texts.test, true));
   TROOP_ASSIGN_OR_RETURN(out.unlabeled, converter.Convert(texts.unlabeled, false));
   return out;
-}
-
-// Both lengths follow from the room; nothing is tokenized twice.
-std::vector<TokenId> EncodeTextPair(const Tokenizer& tokenizer, std::string_view first,
-                                    std::string_view second, const TokenizationOptions& options,
-                                    std::int32_t* second_begin) {
-  constexpr std::size_t kSpecials = 3;
-  TROOP_CHECK(options.max_length >= std::int32_t(kSpecials), "max_length is {}, must be at least 3",
-              options.max_length);
-  std::vector<TokenId> a, b;
-  tokenizer.Encode(first, &a);
-  tokenizer.Encode(second, &b);
-  // The lengths after truncation: the shorter text is cut only where half of the room is less.
-  const std::size_t room = std::size_t(options.max_length) - kSpecials;
-  const bool first_longer = a.size() > b.size();
-  std::size_t kept_a = a.size(), kept_b = b.size();
-  std::size_t& shorter = first_longer ? kept_b : kept_a;
-  std::size_t& longer = first_longer ? kept_a : kept_b;
-  if (kept_a + kept_b > room) {
-    shorter = std::min(shorter, room / 2);
-    longer = room - shorter;
-  }
-  // Keeps the ids of one text, and ends its segment.
-  const bool left = options.side == TruncationSide::kLeft;
-  const auto append = [&](const std::vector<TokenId>& from, std::size_t kept,
-                          std::vector<TokenId>* ids) {
-    const auto begin = from.begin() + std::ptrdiff_t(left ? from.size() - kept : 0);
-    ids->insert(ids->end(), begin, begin + std::ptrdiff_t(kept));
-    ids->push_back(tokenizer.special().end);
-  };
-  std::vector<TokenId> ids = {tokenizer.special().begin};
-  append(a, kept_a, &ids);
-  *second_begin = std::int32_t(ids.size());
-  append(b, kept_b, &ids);
-  return ids;
 }
 
 }  // namespace troop

@@ -59,21 +59,13 @@ struct TokenizationOptions {
   ProblemType problem_type = ProblemType::kSingleLabel;
 };
 
-// Tokenizes texts as [CLS] text [SEP] and pairs as [CLS] text [SEP] second [SEP], with at most
-// `max_length` tokens. names: the classes; empty: all examples become samples without label.
+// Tokenizes texts as [CLS] text [SEP], and pairs as EncodePair does, with at most `max_length`
+// tokens. names: the classes; empty: all examples become samples without label.
 // Otherwise examples without label are left out of the labeled sets. Errors: kInvalidArgument with
 // the line: a label that is not in `names`, or is not a number. REQUIRES: max_length >= 3.
 Result<TokenizedTexts> TokenizeTexts(const LabeledTexts& texts,
                                      const std::vector<std::string>& names,
                                      const Tokenizer& tokenizer,
                                      const TokenizationOptions& options);
-
-// Encodes a pair as [CLS] first [SEP] second [SEP] with at most `max_length` ids. As the strategy
-// longest_first of transformers 5: the longer text is cut, and both to half of the room if both are
-// longer than that; an odd id belongs to the longer text, or to the second of two equal ones.
-// *second_begin: index of the first id after the first [SEP]. REQUIRES: max_length >= 3.
-std::vector<TokenId> EncodeTextPair(const Tokenizer& tokenizer, std::string_view first,
-                                    std::string_view second, const TokenizationOptions& options,
-                                    std::int32_t* second_begin);
 
 }  // namespace troop

@@ -57,24 +57,32 @@ std::vector<TokenId> EncodeWithSpecialTokens(const Tokenizer& tokenizer, std::st
   return ids;
 }
 
+// Both texts are encoded completely, because the shorter one leaves its room to the other.
 EncodedPair EncodePair(const Tokenizer& tokenizer, std::string_view first, std::string_view second,
                        std::size_t max_length, TruncationSide side) {
+  std::array<std::vector<TokenId>, 2> texts;
+  tokenizer.Encode(first, &texts[0]);
+  tokenizer.Encode(second, &texts[1]);
+  return JoinPair(tokenizer, std::move(texts), max_length, side);
+}
+
+EncodedPair JoinPair(const Tokenizer& tokenizer, std::array<std::vector<TokenId>, 2> texts,
+                     std::size_t max_length, TruncationSide side) {
   const PairFormat format = tokenizer.pair_format();
   const std::size_t added = 2 + std::size_t(format.separators);
   TROOP_CHECK(max_length >= added, "max_length is {}, must be at least {}", max_length, added);
-  std::vector<TokenId> texts[2];
-  // Both texts are encoded completely, because the shorter one leaves its room to the other.
-  tokenizer.Encode(first, &texts[0]);
-  tokenizer.Encode(second, &texts[1]);
+  const std::size_t all = texts[0].size() + texts[1].size();
   const auto [kept_first, kept_second] =
       LongestFirst(texts[0].size(), texts[1].size(), max_length - added);
   Truncate(kept_first, side, &texts[0]);
   Truncate(kept_second, side, &texts[1]);
   // The end tokens between the texts have the type of the first one.
-  EncodedPair pair{.ids = {tokenizer.special().begin}};
+  EncodedPair pair{
+      .ids = {tokenizer.special().begin}, .types = {}, .truncated = all - kept_first - kept_second};
   pair.ids.insert(pair.ids.end(), texts[0].begin(), texts[0].end());
   pair.ids.insert(pair.ids.end(), std::size_t(format.separators), tokenizer.special().end);
   pair.types.resize(pair.ids.size(), 0);
+  if (format.second_type != 0) pair.second = std::int32_t(pair.ids.size());
   pair.ids.insert(pair.ids.end(), texts[1].begin(), texts[1].end());
   pair.ids.push_back(tokenizer.special().end);
   pair.types.resize(pair.ids.size(), format.second_type);

@@ -67,6 +67,9 @@ std::vector<TokenId> EncodeWithSpecialTokens(const Tokenizer& tokenizer, std::st
 struct EncodedPair {
   std::vector<TokenId> ids;
   std::vector<std::int32_t> types;  // as many as ids
+  std::size_t truncated = 0;        // ids of the texts that were removed
+  // First id of the second text if its type is another one; else 0.
+  std::int32_t second = 0;
 };
 // Encodes two texts in the tokenizer's PairFormat with at most `max_length` ids. Truncation is
 // "longest_first" of transformers 5 (Hugging Face's tokenizers): ids are removed from the longer
@@ -75,6 +78,9 @@ struct EncodedPair {
 // >= 2 + pair_format().separators.
 EncodedPair EncodePair(const Tokenizer& tokenizer, std::string_view first, std::string_view second,
                        std::size_t max_length, TruncationSide side = TruncationSide::kRight);
+// EncodePair of texts that are ids already, which are modified. REQUIRES: as EncodePair.
+EncodedPair JoinPair(const Tokenizer& tokenizer, std::array<std::vector<TokenId>, 2> texts,
+                     std::size_t max_length, TruncationSide side);
 
 struct TokenizerOptions {
   // Keep capitals and accents; must match the vocabulary. Only of a SentencePiece model or a text

@@ -311,6 +311,7 @@ TextCollator::TextCollator(const TrainingConfig& config, std::shared_ptr<const T
     : masked_(config.learner.algorithm == AlgorithmKind::kMaskedLm),
       word_dropout_(config.data.word_dropout),
       words_(config.model.vocab_size),
+      segments_(HasSegments(config.model.architecture)),
       seed_(std::uint64_t(config.seed)),
       tokenizer_(std::move(tokenizer)) {}
 
@@ -327,7 +328,7 @@ TextBatch TextCollator::Make(PackedBatch packed, std::int64_t epoch) const {
     if (packed.targets.empty()) batch.labels = std::move(packed.labels);
     batch.targets = std::move(packed.targets);
   }
-  batch.types = std::move(packed.types);
+  if (segments_) batch.types = std::move(packed.types);
   batch.ids = std::move(packed.ids);
   batch.starts = std::move(packed.begins);
   return batch;

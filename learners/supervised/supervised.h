@@ -57,6 +57,7 @@ class TextCollator {
   const bool masked_;
   const double word_dropout_;
   const std::int64_t words_;
+  const bool segments_;  // the model distinguishes the two texts of a pair
   const std::uint64_t seed_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
 };

@@ -35,8 +35,7 @@ Result<std::unique_ptr<TextEvaluator>> TextEvaluator::Make(const TrainingConfig&
     return InvalidArgument("{} weights, but the model has {} parameters", weights.size(),
                            ParameterCount(*module));
   }
-  std::unique_ptr<TextEvaluator> trial(
-      new TextEvaluator(config, data, options, std::move(module)));
+  std::unique_ptr<TextEvaluator> trial(new TextEvaluator(config, data, options, std::move(module)));
   // A missing GPU is an error only if the config requires one.
   if (config.learner.device != DeviceChoice::kCpu) {
     const Status fits = CheckGpuTexts(*data);

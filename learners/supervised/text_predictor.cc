@@ -219,11 +219,10 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
         "eval",
         path, EnumName(config.learner.algorithm), config.env_id);
   }
-  const bool lstm = config.model.architecture == ModelArchitecture::kLstm;
   Parts parts{.masked = config.learner.algorithm == AlgorithmKind::kMaskedLm,
               .problem = config.model.problem_type,
               .rows = config.model.vocab_size,
-              .types = lstm ? 1 : TransformerConfig().token_types,
+              .types = HasSegments(config.model.architecture) ? 2 : 1,
               .max_length = std::min(TokensMax(config.model), config.data.max_length),
               .side = config.data.truncation_side};
   TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(ModelSetupOf(config)));
@@ -333,33 +332,24 @@ std::vector<Likely> TextPredictor::BestWords(std::span<const float> logits) cons
   return best;
 }
 
-// Adds the special tokens after truncation. A pair: the longer text is truncated first, as in the
-// package tokenizers ("longest_first"); of an odd number of places the longer one has one more.
+// Adds the special tokens after truncation.
 void TextPredictor::Assemble(std::vector<TokenId> first, std::optional<std::vector<TokenId>> second,
                              EncodedText* text) const {
-  const auto room = std::size_t(tokens_max_) - (second ? 3 : 2);
-  std::size_t short_kept = first.size(), long_kept = second ? second->size() : 0;
-  const bool swapped = short_kept > long_kept;
-  if (swapped) std::swap(short_kept, long_kept);
-  if (short_kept + long_kept > room) {
-    short_kept = std::min(short_kept, room / 2);
-    long_kept = room - short_kept;
+  if (second) {
+    EncodedPair pair = JoinPair(*tokenizer_, {std::move(first), *std::move(second)},
+                                std::size_t(tokens_max_), side_);
+    text->ids = std::move(pair.ids);
+    text->answer.cut = std::int64_t(pair.truncated);
+    if (types_ > 1) text->second = pair.second;
+    return;
   }
-  const auto cut = [&](std::vector<TokenId>* ids, std::size_t kept) {
-    text->answer.cut += std::int64_t(ids->size() - kept);
-    if (side_ == TruncationSide::kLeft) ids->erase(ids->begin(), ids->end() - std::ptrdiff_t(kept));
-    ids->resize(kept);
-  };
-  const SpecialTokens& special = tokenizer_->special();
-  cut(&first, swapped || !second ? long_kept : short_kept);
-  text->ids.push_back(special.begin);
-  text->ids.insert(text->ids.end(), first.begin(), first.end());
-  text->ids.push_back(special.end);
-  if (!second) return;
-  cut(&*second, swapped ? short_kept : long_kept);
-  text->second = std::int32_t(text->ids.size());
-  text->ids.insert(text->ids.end(), second->begin(), second->end());
-  text->ids.push_back(special.end);
+  const std::size_t kept = std::min(first.size(), std::size_t(tokens_max_) - 2);
+  text->answer.cut = std::int64_t(first.size() - kept);
+  const auto begin =
+      side_ == TruncationSide::kLeft ? first.end() - std::ptrdiff_t(kept) : first.begin();
+  text->ids.push_back(tokenizer_->special().begin);
+  text->ids.insert(text->ids.end(), begin, begin + std::ptrdiff_t(kept));
+  text->ids.push_back(tokenizer_->special().end);
 }
 
 // The counts of the answer are complete, its predictions are not.
@@ -370,9 +360,13 @@ Result<TextPredictor::EncodedText> TextPredictor::Encode(const TextInput& input)
                              kTextBytesMax);
     }
   }
-  if (input.pair && (masked_ || types_ < 2)) {
-    return InvalidArgument("the model {}, so it does not predict pairs of texts",
-                           masked_ ? "is a masked LM" : "has one token type");
+  if (input.pair && masked_)
+    return InvalidArgument("the model is a masked LM, so it does not predict pairs of texts");
+  const std::int64_t specials = 2 + tokenizer_->pair_format().separators;
+  if (input.pair && tokens_max_ <= specials) {
+    return InvalidArgument(
+        "the model's limit is {} tokens, but a pair of texts has {} special ones", tokens_max_,
+        specials);
   }
   EncodedText text;
   std::vector<TokenId> first = Tokenize(input.text);

@@ -35,11 +35,10 @@ class LetterTokenizer final : public Tokenizer {
 
 Ids Pair(std::string_view first, std::string_view second, std::int32_t max_length,
          TruncationSide side = TruncationSide::kRight) {
-  std::int32_t begin = 0;
-  Ids ids = EncodeTextPair(LetterTokenizer(), first, second,
-                           {.max_length = max_length, .side = side}, &begin);
-  ids.push_back(-begin);
-  return ids;
+  EncodedPair pair = EncodePair(LetterTokenizer(), first, second, std::size_t(max_length), side);
+  EXPECT_EQ(pair.truncated, first.size() + second.size() + 3 - pair.ids.size());
+  pair.ids.push_back(-pair.second);
+  return pair.ids;
 }
 
 // Ids of transformers 5.24 (BertTokenizer with these letters as its vocabulary, longest_first); the
@@ -139,14 +138,14 @@ class TextSourcesTest : public testing::Test {
 TEST_F(TextSourcesTest, ReadsSeparateSetsWithClassesOfTraining) {
   const TextSources sources{.train = Put("train.csv", "text,label\na,x\nb,y\nc,z\n"),
                             .validation = Put("val.jsonl", R"({"text": "d", "label": "Z"})"),
-                            .test = Put("test.tsv", "label\ttext\ny\te\n")};
+                            .test = Put("test.tsv", "label\ttext\ny\tf\n")};
   const auto texts = TokenizeSources(sources, LetterTokenizer(), {});
   ASSERT_TRUE(texts.ok()) << texts.status().ToString();
   EXPECT_THAT(texts->names, ElementsAre("x", "y", "z"));
   EXPECT_THAT(texts->train.labels, ElementsAre(0, 1, 2));
   EXPECT_THAT(texts->validation.labels, ElementsAre(2));
   EXPECT_THAT(texts->test.labels, ElementsAre(1));
-  EXPECT_THAT(texts->test.ids, ElementsAre(2, 14, 3));
+  EXPECT_THAT(texts->test.ids, ElementsAre(2, 15, 3));
 }
 
 TEST_F(TextSourcesTest, RejectsLabelOfTestSetOnly) {
