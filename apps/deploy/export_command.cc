@@ -18,6 +18,7 @@
 #include "datasets/tokenizers/tokenizer.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
+#include "learners/supervised/text_predictor.h"
 #include "nn/export/c_policy.h"
 #include "nn/export/onnx_policy.h"
 #include "nn/export/onnx_text_model.h"
@@ -67,7 +68,12 @@ std::string TextModelJson(const Config& config) {
       json.Add("mask_token", roberta ? "<mask>" : "[MASK]");
     }
   } else {
-    json.Add("id2label", JsonObject().Add("0", "negative").Add("1", "positive"));
+    json.Add("problem_type", EnumName(config.model.problem_type));
+    JsonObject labels;
+    std::int64_t id = 0;
+    for (const std::string& name : NamesOfClasses(config.model))
+      labels.Add(std::to_string(id++), name);
+    if (id > 0) json.Add("id2label", labels);
   }
   return json.str();
 }

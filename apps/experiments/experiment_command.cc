@@ -16,6 +16,7 @@ void RegisterExperiment(CLI::App& app, ChosenCommand* chosen) {
   group->require_subcommand(1);
   CLI::App* parallel = group->add_subcommand(
       "imdb-parallel", "compare data and tensor parallelism, for BERT and ALBERT");
+  // The defaults in the help are those of ParallelOptions.
   parallel->add_option("overrides", a->overrides,
                        "key=value for all runs; data.reviews and data.vocabulary are required");
   parallel->add_option("--learners", a->learners, "learners per run, one thread each (2)")

@@ -15,6 +15,7 @@
 namespace troop {
 namespace {
 
+// An error with learner.device = "cuda"; "auto" logs it and uses the CPU.
 Status OnlyOnCpu(std::string_view what) {
   return InvalidArgument("{} only runs on the CPU; set learner.device = \"cpu\"", what);
 }
@@ -40,6 +41,7 @@ Result<cuda::TransformerSpec> SpecOf(const TransformerOptions& options, cuda::Pr
   spec.attention_dropout = config.attention_dropout;
   spec.classifier_dropout = config.classifier_dropout;
   spec.classes = options.head == TransformerHead::kMaskedLm ? 0 : options.classes;
+  // Limits of the attention kernels, which depend on the precision.
   const std::string refused = cuda::Transformer::CheckForm(spec, precision);
   if (!refused.empty())
     return InvalidArgument("model.num_attention_heads makes {}; or set learner.device = \"cpu\"",
@@ -60,14 +62,13 @@ Result<TextDevice> OpenTextDevice(const TrainingConfig& config, const TensorPara
   opened.device = cuda::Device::Open(opened.ordinal, &error);
   if (opened.device == nullptr) return Unavailable("{}", error);
   // Settings without a GPU implementation; learner.device = "auto" falls back to the CPU.
-  if (config.model.architecture == ModelArchitecture::kLstm)
-    return OnlyOnCpu("model.architecture = \"lstm\"");
   if (config.model.architecture != ModelArchitecture::kBert &&
       config.model.architecture != ModelArchitecture::kAlbert)
     return OnlyOnCpu(
         fmt::format("model.architecture = \"{}\"", EnumName(config.model.architecture)));
   if (config.optimizer.type == OptimizerType::kAdaGrad)
     return OnlyOnCpu("optimizer.type = \"adagrad\"");
+  // The loss kernel of a GPU is the unweighted cross entropy.
   if (config.model.problem_type != ProblemType::kSingleLabel) {
     return OnlyOnCpu(
         fmt::format("model.problem_type = \"{}\"", EnumName(config.model.problem_type)));

@@ -21,25 +21,35 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-constexpr std::int64_t kClasses = 2;
 // Added to the score of padding: its exponential is 0, while sums stay finite.
 constexpr float kForbidden = -1e9f;
 
 // The two inputs and outputs, and operators that both architectures use.
 class TextTranslator {
  public:
-  TextTranslator(std::string_view name, const TensorFile& file) : file_(file), graph_(name) {
+  // setup: of a classifier or a masked LM.
+  TextTranslator(const ModelSetup& setup, const TensorFile& file)
+      : file_(file),
+        graph_(setup.algorithm == AlgorithmKind::kMaskedLm ? "masked_lm" : "text_classifier"),
+        problem_(setup.model.problem_type),
+        outputs_(OutputsOf(setup.model)) {
     graph_.Input({"input_ids", OnnxType::kInt64, {"batch", "tokens"}, {}});
     graph_.Input({"attention_mask", OnnxType::kInt64, {"batch", "tokens"}, {}});
   }
 
   // Ends the graph of a classifier. pooled: [batch, width].
   Result<Buffer> EndClassifier(const std::string& pooled, std::int64_t width) {
-    const std::string logits = Linear(pooled, "classifier", kClasses, width);
+    const std::string logits = Linear(pooled, "classifier", outputs_, width);
     graph_.Add("Identity", {logits}, {}, "logits");
-    graph_.Add("Softmax", {"logits"}, {OnnxInt("axis", 1)}, "probabilities");
-    graph_.Output({"logits", OnnxType::kFloat, {"batch"}, {kClasses}});
-    graph_.Output({"probabilities", OnnxType::kFloat, {"batch"}, {kClasses}});
+    graph_.Output({"logits", OnnxType::kFloat, {"batch"}, {outputs_}});
+    // A number has no probability.
+    if (problem_ == ProblemType::kRegression) return End();
+    if (problem_ == ProblemType::kMultiLabel) {
+      graph_.Add("Sigmoid", {"logits"}, {}, "probabilities");
+    } else {
+      graph_.Add("Softmax", {"logits"}, {OnnxInt("axis", 1)}, "probabilities");
+    }
+    graph_.Output({"probabilities", OnnxType::kFloat, {"batch"}, {outputs_}});
     return End();
   }
   // Ends the graph, which has its outputs.
@@ -109,6 +119,8 @@ class TextTranslator {
  private:
   const TensorFile& file_;
   OnnxGraph graph_;
+  const ProblemType problem_;
+  const std::int64_t outputs_;  // of a classifier
   Status error_;
 };
 
@@ -132,11 +144,12 @@ constexpr LayerNames kAlbertNames = {"attention.query", "attention.key",        
 // Translates BERT and ALBERT: nn/transformer/transformer.h.
 class TransformerTranslator {
  public:
-  TransformerTranslator(const TransformerOptions& options, const TensorFile& file)
+  TransformerTranslator(const TransformerOptions& options, const ModelSetup& setup,
+                        const TensorFile& file)
       : config_(options.config),
         bert_(config_.family == TransformerConfig::Family::kBert),
         masked_(options.head == TransformerHead::kMaskedLm),
-        text_(masked_ ? "masked_lm" : "text_classifier", file) {}
+        text_(setup, file) {}
 
   Result<Buffer> Translate() {
     std::string x = Embed();
@@ -290,8 +303,8 @@ class TransformerTranslator {
 // Translates the LSTM classifier: nn/models/lstm_classifier.h.
 class LstmTranslator {
  public:
-  LstmTranslator(const LstmConfig& config, const TensorFile& file)
-      : config_(config), text_("text_classifier", file) {}
+  LstmTranslator(const LstmConfig& config, const ModelSetup& setup, const TensorFile& file)
+      : config_(config), text_(setup, file) {}
 
   // Time is the first axis, as the operator LSTM needs it.
   Result<Buffer> Translate() {
@@ -383,7 +396,7 @@ Result<Buffer> EncodeOnnxTextModel(const ModelSetup& setup, const TensorFile& fi
   }
   if (lstm) {
     TROOP_ASSIGN_OR_RETURN(const LstmConfig config, LstmModelOptions(setup));
-    return LstmTranslator(config, file).Translate();
+    return LstmTranslator(config, setup, file).Translate();
   }
   if (setup.model.architecture != ModelArchitecture::kBert &&
       setup.model.architecture != ModelArchitecture::kAlbert) {
@@ -394,7 +407,7 @@ Result<Buffer> EncodeOnnxTextModel(const ModelSetup& setup, const TensorFile& fi
         EnumName(setup.model.architecture));
   }
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(setup));
-  return TransformerTranslator(options, file).Translate();
+  return TransformerTranslator(options, setup, file).Translate();
 }
 
 }  // namespace troop

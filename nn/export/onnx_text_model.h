@@ -14,7 +14,8 @@ namespace troop {
 //   input   "attention_mask" [batch, tokens] i64: 1 for a token, 0 for padding
 //   output  "logits" [batch, classes] f32; of a masked language model [batch, tokens, vocabulary]:
 //           for each position the scores of the words that can be there
-//   output  "probabilities" [batch, classes] f32: softmax(logits); only of a classifier
+//   output  "probabilities" [batch, classes] f32: softmax(logits), or sigmoid(logits) of several
+//           labels; only of a classifier, whose regression has logits [batch, 1] alone
 // A transformer accepts at most model.max_position_embeddings tokens, an LSTM any number. file: the
 // parameters by name, and metadata of the model. Errors: kInvalidArgument: not a text model, a
 // parameter is missing or has another shape, more than 2 GiB.

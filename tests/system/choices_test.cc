@@ -68,6 +68,8 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"model.architecture", classifier},
       {"model.hidden_act", classifier},
       {"model.position_init", classifier},
+      {"model.problem_type=regression",
+       With(classifier, {"data.reviews=" + kFixtures + "ratings.csv"})},
       {"model.problem_type", classifier},
       {"paramserver.mode=k_of_n", With(shards, {"paramserver.k=1"})},
       {"paramserver.mode=local_sgd", With(shards, {"optimizer.type=sgd"})},

@@ -46,11 +46,11 @@ TEST(ImdbTest, TokenIdsOfAllReviewsMatchPublishedOnes) {
 }
 
 // Hashes all ids, with begin and end tokens, as i32 in little-endian order.
-std::string WideIdsSha256(const Reviews& reviews, const std::string& vocabulary) {
+std::string WideIdsSha256(const LabeledTexts& reviews, const std::string& vocabulary) {
   const auto tokenizer = OpenTokenizer(TROOP_SOURCE_DIR "/tests/fixtures/tokenizers/" + vocabulary);
   std::string bytes;
   for (const auto* set : {&reviews.train, &reviews.test}) {
-    for (const Review& review : *set) {
+    for (const LabeledText& review : *set) {
       for (const TokenId id :
            EncodeWithSpecialTokens(*tokenizer, review.text, std::size_t{1} << 30)) {
         Append(id, &bytes);
@@ -63,7 +63,7 @@ std::string WideIdsSha256(const Reviews& reviews, const std::string& vocabulary)
 // Hugging Face's tokenizers 0.23.3: tools/make_tokenizer_fixtures.py --corpus.
 TEST(ImdbTest, TokenIdsOfSmallHubTokenizersMatchHuggingFace) {
   TROOP_SKIP_WITHOUT_DATA("imdb/aclImdb_labeled.tar.xz");
-  const Result<Reviews> reviews = ReadReviews(DataPath("imdb/aclImdb_labeled.tar.xz"));
+  const Result<LabeledTexts> reviews = ReadTexts(DataPath("imdb/aclImdb_labeled.tar.xz"));
   ASSERT_TRUE(reviews.ok()) << reviews.status().ToString();
   EXPECT_EQ(WideIdsSha256(*reviews, "roberta/vocab.json"),
             "c665f36115badaffcae1e2dd5d42475566ba0a78f09bf81bbaf5015a8c2fb75d");

@@ -80,6 +80,68 @@ TEST_F(SupervisedTest, LearnsFourClassesOfPairs) {
       FileHas(run() + "/config.toml", R"(labels = ["no/no", "no/yes", "yes/no", "yes/yes"])"));
 }
 
+// Numbers that a word of each text decides, and files of predictions.
+TEST_F(SupervisedTest, LearnsNumbersAndPredictsThem) {
+  std::ofstream(folder() + "/numbers.csv") << [] {
+    std::string rows = "text,score\n";
+    const std::pair<const char*, const char*> words[] = {
+        {"bad", "1"}, {"dull", "2.5"}, {"good", "7"}, {"wonderful", "9.5"}};
+    for (int i = 0; i < 48; ++i) {
+      const auto& [word, score] = words[i % 4];
+      rows += fmt::format("the {} was {},{}\n", i / 4 % 2 == 0 ? "film" : "movie", word, score);
+    }
+    return rows;
+  }();
+  const auto troop =
+      Train({"data.reviews=" + folder() + "/numbers.csv", "data.test_split=0.25",
+             "model.problem_type=regression", "data.vocabulary=" + kFixtures + "vocab.txt",
+             "run.epochs=80", "learner.batch_size=12", "evaluator.enabled=true", "mesh.dp=1"});
+  ASSERT_EQ(troop->Wait(), 0) << troop->output();
+  const JsonValue result = Json(run() + "/result.json");
+  const JsonValue* const metrics = result.Find("final_metrics");
+  ASSERT_NE(metrics, nullptr);
+  EXPECT_GT(metrics->Find("pearson")->number, 0.9) << troop->output();
+  EXPECT_NEAR(result.Find("final_return_mean")->number, 100 * metrics->Find("pearson")->number,
+              1e-3);
+  // The answers of a file, in its order.
+  const std::string answers = folder() + "/answers.csv";
+  const auto predict =
+      Start({"predict", run(), "--input", folder() + "/numbers.csv", "--output", answers});
+  ASSERT_EQ(predict->Wait(), 0) << predict->output();
+  std::ifstream file(answers);
+  std::string line;
+  std::getline(file, line);
+  EXPECT_THAT(line, testing::HasSubstr("value"));
+  int rows = 0;
+  for (; std::getline(file, line); ++rows) {
+  }
+  EXPECT_EQ(rows, 48);
+}
+
+// Labels of a JSON list, of which each has its word.
+TEST_F(SupervisedTest, LearnsSeveralLabelsPerText) {
+  {
+    std::ofstream out(folder() + "/labels.jsonl");
+    for (int i = 0; i < 64; ++i) {
+      const bool plot = i % 2 == 0, acting = i / 2 % 2 == 0;
+      out << fmt::format("{{\"text\": \"the {} {}\", \"labels\": [{}{}{}]}}\n",
+                         plot ? "plot and" : "film and", acting ? "acting" : "movie",
+                         plot ? "\"plot\"" : "", plot && acting ? ", " : "",
+                         acting ? "\"acting\"" : "");
+    }
+  }
+  const auto troop = Train({"data.reviews=" + folder() + "/labels.jsonl", "data.test_split=0.25",
+                            "model.problem_type=multi_label_classification",
+                            "data.vocabulary=" + kFixtures + "vocab.txt", "run.epochs=60",
+                            "learner.batch_size=16", "evaluator.enabled=true", "mesh.dp=1"});
+  ASSERT_EQ(troop->Wait(), 0) << troop->output();
+  const JsonValue result = Json(run() + "/result.json");
+  // All labels of a text by chance: 25 %.
+  EXPECT_GT(result.Find("final_return_mean")->number, 60) << troop->output();
+  EXPECT_TRUE(FileHas(run() + "/config.toml", R"(labels = ["acting", "plot"])"));
+  EXPECT_TRUE(FileHas(run() + "/model/config.json", "multi_label_classification"));
+}
+
 // It can't end by itself before it is stopped, however fast the machine is.
 TEST_F(SupervisedTest, SurvivesKillAndStopAndLearnsEachReview) {
   const auto troop = Train(

@@ -18,7 +18,7 @@ namespace {
 TEST(SlowMiniLmTest, TokensAndPooledOutputsEqualPyTorch) {
   const char* const folder = getenv("TROOP_MINILM");
   if (folder == nullptr) GTEST_SKIP() << "TROOP_MINILM names no folder with the checkpoint";
-  const auto settings = ReadTokenizerSettings(folder);
+  const auto settings = ReadTokenizerSettings(folder, VocabularyKind::kWordPiece);
   ASSERT_TRUE(settings.ok() && *settings) << settings.status().ToString();
   const auto tokenizer = OpenTokenizer(std::string(folder) + "/vocab.txt", (*settings)->cased);
   ASSERT_NE(tokenizer, nullptr);

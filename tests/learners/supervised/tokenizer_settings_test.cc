@@ -132,7 +132,7 @@ TEST(TokenizerSettingsTest, PredictorReadsTokenizerJson) {
       return Result<TrainingConfig>(TrainingConfig());
     });
     if (!loaded.ok()) return loaded.status().message();
-    const auto answer = (*loaded)->Predict("a good, great film");
+    const auto answer = (*loaded)->Predict({"a good, great film"});
     EXPECT_TRUE(answer.ok());
     EXPECT_GT(answer->tokens, answer->unknown + 2);
     return fmt::format("{}", answer->classes[0].probability);

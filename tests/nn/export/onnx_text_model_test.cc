@@ -51,6 +51,17 @@ std::vector<TextCase> TextCases() {
     m->num_hidden_layers = 3;
     m->embedding_size = 16;
   });
+  add("bert_four_classes", ModelArchitecture::kBert, [](ModelConfig* m) {
+    m->labels = {"a", "b", "c", "d"};
+  });
+  add("albert_labels", ModelArchitecture::kAlbert, [](ModelConfig* m) {
+    m->problem_type = ProblemType::kMultiLabel;
+    m->labels = {"a", "b", "c"};
+  });
+  add("lstm_number", ModelArchitecture::kLstm, [](ModelConfig* m) {
+    m->problem_type = ProblemType::kRegression;
+    m->hidden_size = 8;
+  });
   add("bert_masked", ModelArchitecture::kBert, [](ModelConfig* m) { m->intermediate_size = 24; });
   cases.back().setup.algorithm = AlgorithmKind::kMaskedLm;
   add("albert_masked", ModelArchitecture::kAlbert, [](ModelConfig* m) {
@@ -79,9 +90,11 @@ struct DrawnModel {
     file = SaveWeights(*bench.module, bench.value);
     // An LSTM has no limit.
     const bool limited = setup.model.architecture != ModelArchitecture::kLstm;
-    file.metadata = {
-        {kTextModelKey,
-         JsonObject().Add("version", 1).Add("model_max_length", limited ? 16 : 0).str()}};
+    file.metadata = {{kTextModelKey, JsonObject()
+                                         .Add("version", 1)
+                                         .Add("model_max_length", limited ? 16 : 0)
+                                         .Add("problem_type", EnumName(setup.model.problem_type))
+                                         .str()}};
   }
   test::TokenBench bench;
   TensorFile file;

@@ -61,16 +61,18 @@ def recurrent_values(session, batch, size):
 
 
 def text_logits(session, path, rows):
-    tokens_max = described(session, "troop_text_model")["model_max_length"]
+    description = described(session, "troop_text_model")
+    tokens_max, problem = description["model_max_length"], description.get("problem_type")
     for value in session.get_inputs():
         assert value.shape == ["batch", "tokens"] and value.type == "tensor(int64)", value
     ids, mask = numpy.fromfile(path, numpy.int64).reshape(2, rows, -1)
     outputs = run(session, {"input_ids": ids, "attention_mask": mask})
     masked = outputs["logits"].ndim == 3
-    assert masked == ("probabilities" not in outputs), outputs
-    if not masked:
+    assert (masked or problem == "regression") == ("probabilities" not in outputs), outputs
+    if "probabilities" in outputs:
         powers = numpy.exp(outputs["logits"].astype(numpy.float64))
-        shares = powers / powers.sum(axis=1, keepdims=True)
+        labels = problem == "multi_label_classification"
+        shares = powers / (1 + powers if labels else powers.sum(axis=1, keepdims=True))
         assert numpy.abs(outputs["probabilities"] - shares).max() < 1e-6, outputs
     # More tokens than positions are an error, and never a result without their positions.
     if tokens_max > 0:
