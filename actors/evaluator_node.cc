@@ -303,7 +303,10 @@ void EvaluatorNode::Report() {
   report.steps = running_steps_;
   metrics_.Ratio("evaluator/episode_return_mean", report.return_mean, double(report.episodes));
   metrics_.Count("evaluator/episodes", double(report.episodes));
-  for (const auto& [name, value] : running_->Measures()) metrics_.Gauge("evaluator/" + name, value);
+  for (const auto& [name, value] : running_->Measures()) {
+    metrics_.Gauge("evaluator/" + name, value);
+    report.measures.push_back({name, value});
+  }
   member_->report().evaluations.push_back(report);
   final_done_ = final_done_ || running_final_;
   // Accuracies on the validation and on the test examples are not comparable.

@@ -25,14 +25,10 @@ std::string ScoreName(const Config& config) {
   return config.model.problem_type == ProblemType::kRegression ? "pearson" : "accuracy";
 }
 
-// The gauges of the last evaluation, by their names (f1_macro, auc, …); undefined ones are null.
-JsonObject MeasuresOf(const std::map<std::string, double>& levels) {
-  constexpr std::string_view kRole = "evaluator/";
+// The measures of an evaluation by their names (f1_macro, auc, …); undefined ones are null.
+JsonObject MeasuresOf(const EvaluationReport& report) {
   JsonObject metrics;
-  for (const auto& [name, value] : levels) {
-    const bool measure = name.starts_with(kRole) && name != "evaluator/episode_return_mean";
-    if (measure) metrics.Add(name.substr(kRole.size()), value);
-  }
+  for (const auto& [name, value] : report.measures) metrics.Add(name, value);
   return metrics;
 }
 
@@ -281,6 +277,12 @@ void MetricsWriter::WriteEvaluations(const RunView& view, const RunThroughput&) 
       line.Add("loss", e.loss).Add(score, e.return_mean / 100);
       board.AddScalar("evaluation/loss", e.loss);
       board.AddScalar("evaluation/" + score, e.return_mean / 100);
+      // The score is among the measures, and has been added.
+      for (const auto& [name, value] : e.measures) {
+        if (name == score) continue;
+        line.Add(name, value);
+        board.AddScalar("evaluation/" + name, value);
+      }
     } else {
       board.AddScalar("evaluation/return_mean", e.return_mean);
       board.AddScalar("evaluation/length_mean", e.length_mean);
@@ -393,7 +395,7 @@ Status MetricsWriter::Finish(const RunView& view, const RunThroughput& rates,
         .Add("final_return_max", e.return_max)
         .Add("final_episodes", e.episodes)
         .Add("final_updates", UpdatesOf(e.weights_version));
-    if (view.supervised) result.Add("final_metrics", MeasuresOf(files_->levels));
+    if (view.supervised) result.Add("final_metrics", MeasuresOf(e));
   }
   return files_->run->WriteAtomic("result.json", result.str() + "\n");
 }

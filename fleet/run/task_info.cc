@@ -54,19 +54,19 @@ std::string TaskName(const Config& config) {
 
 const char* StepsName(const Config& config) {
   if (IsOffline(config)) return "samples";
-  return IsSupervised(config) ? "reviews" : "agent steps";
+  return IsSupervised(config) ? "examples" : "agent steps";
 }
 
-// Data sets without test reviews are evaluated on held-out training reviews.
+// Data sets without test examples are evaluated on held-out training examples.
 ScoreLabels GetScoreLabels(const Config& config) {
   if (!IsSupervised(config)) return {"mean return", "episodes"};
   const bool tests =
       !config.data.test.empty() || config.data.test_split > 0 || HasTestTexts(config.data.reviews);
   if (config.learner.algorithm == AlgorithmKind::kMaskedLm)
-    return {"% masked-token accuracy", tests ? "test reviews" : "held-out reviews"};
+    return {"% masked-token accuracy", tests ? "test examples" : "held-out examples"};
   if (config.model.problem_type == ProblemType::kRegression)
-    return {"% Pearson correlation", tests ? "test reviews" : "held-out reviews"};
-  return {"% accuracy", tests ? "test reviews" : "held-out reviews"};
+    return {"% Pearson correlation", tests ? "test examples" : "held-out examples"};
+  return {"% accuracy", tests ? "test examples" : "held-out examples"};
 }
 
 // Reports of supervised runs have their confidence interval in return_min and return_max.

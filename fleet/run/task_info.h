@@ -15,14 +15,14 @@ Result<EnvSpec> TaskSpec(const Config& config);
 // observations and actions of `training`, the spec of [env]. Without differences nothing is
 // created. Errors: kInvalidArgument, naming both; those of FindEnvSpec.
 Status CheckEvaluationSpec(const Config& config, const EnvSpec& training);
-// Human-readable: "CartPole-v1", or the path of the reviews.
+// Human-readable: "CartPole-v1", or the path of the examples.
 std::string TaskName(const Config& config);
-// Unit of the run's steps: "agent steps" or "reviews".
+// Unit of the run's steps: "agent steps" or "examples".
 const char* StepsName(const Config& config);
 // Labels of an evaluation's score: a mean return, or an accuracy.
 struct ScoreLabels {
   const char* score;  // "mean return", "% accuracy"
-  const char* units;  // "episodes", "test reviews"
+  const char* units;  // "episodes", "test examples"
 };
 // The labels for this config's algorithm and data.
 ScoreLabels GetScoreLabels(const Config& config);

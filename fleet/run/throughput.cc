@@ -254,7 +254,7 @@ std::vector<std::string> LearningItems(const RunView& view, const RunThroughput&
 
 // The word for the steps of a run.
 const char* ProgressWord(const RunView& view) {
-  return view.supervised ? "reviews" : view.offline ? "samples" : "steps";
+  return view.supervised ? "examples" : view.offline ? "samples" : "steps";
 }
 
 // In a supervised or offline run the bottleneck is always the learner after the first update,

@@ -32,9 +32,10 @@ class DatasetBatchSource final : public UpdateBatchSource {
   std::unique_ptr<ReplaySampler> sampler_;
 };
 
-// Accuracy is weighted by rows when roles are combined; costs are sums.
+// Accuracy is weighted by rows when roles are combined; costs are sums. A number has no accuracy.
 void DatasetBatchSource::ReportBatches(const UpdateJob& job, const Queue&, Metrics* metrics) {
-  metrics->Ratio("learner/accuracy", job.last.accuracy, job.last.rows);
+  if (config().model.problem_type != ProblemType::kRegression)
+    metrics->Ratio("learner/accuracy", job.last.accuracy, job.last.rows);
   const std::pair<const char*, double> costs[] = {{"gradients", job.cost.gradients},
                                                   {"tokens", job.cost.tokens},
                                                   {"sequences", job.cost.sequences},

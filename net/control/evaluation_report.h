@@ -1,8 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace troop {
+
+// A measure of an evaluation by its name, such as "f1_macro".
+struct EvaluationMeasure {
+  std::string name;
+  double value = 0;  // NaN: undefined
+  template <class A>
+  void serialize(A& a) {
+    a(name, value);
+  }
+  bool operator==(const EvaluationMeasure&) const = default;
+};
 
 // The outcome of an evaluation.
 struct EvaluationReport {
@@ -15,10 +28,11 @@ struct EvaluationReport {
   // standard error, return_min and return_max its 95 % interval (core/metrics/wilson_interval.h),
   // length_mean is in tokens, and loss is the mean cross-entropy.
   double loss = 0;
+  std::vector<EvaluationMeasure> measures{};  // supervised
   template <class A>
   void serialize(A& a) {
     a(weights_version, steps, episodes, return_mean, return_std, return_min, return_max,
-      length_mean, final, loss);
+      length_mean, final, loss, measures);
   }
   bool operator==(const EvaluationReport&) const = default;
 };

@@ -235,7 +235,7 @@ TEST(ProgressTextTest, ShowsAccuracyAndLossOfSupervisedRun) {
   const RunThroughput rates = meter.Update(Time(Seconds(10)), view);
   for (const std::string& text :
        {ProgressBlock("imdb", view, rates, 100), ProgressLine(view, rates)}) {
-    for (const char* part : {"reviews", "2500", "250/s", "loss 0.1234", "accuracy 87.5 %",
+    for (const char* part : {"examples", "2500", "250/s", "loss 0.1234", "accuracy 87.5 %",
                              "86.54 %", "50.0 k tokens/s"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
     }

@@ -60,8 +60,9 @@ TEST(ControlBytesTest, EnvSpecArrivesUnchanged) {
 }
 
 TEST(ControlBytesTest, HeartbeatKeepsItsLayout) {
-  const EvaluationReport evaluation{7, 100, 10, 1.5, 0.25, -1, 3, 42, true, 0.125};
-  EXPECT_EQ(DigestOf(evaluation), BodyDigest(73, 2384260606u));
+  const EvaluationReport evaluation{
+      7, 100, 10, 1.5, 0.25, -1, 3, 42, true, 0.125, {{"f1_macro", 0.5}}};
+  EXPECT_EQ(DigestOf(evaluation), BodyDigest(97, 3666036139u));
   HeartbeatRequest request{.endpoint = "tcp://h:2",
                            .steps_done = 11,
                            .steps_wanted = 12,
@@ -75,7 +76,7 @@ TEST(ControlBytesTest, HeartbeatKeepsItsLayout) {
                            .blocked = "full disk",
                            .ended = "stopped"};
   request.metrics["actor/steps"].value = 17;
-  EXPECT_EQ(DigestOf(request), BodyDigest(199, 1436859995u));
+  EXPECT_EQ(DigestOf(request), BodyDigest(223, 5403527u));
   const HeartbeatReply reply{.phase = Phase::kDraining,
                              .stop = true,
                              .steps_granted = 21,
