@@ -17,6 +17,8 @@
 #include "core/base/counted.h"
 #include "core/base/phase_progress.h"
 #include "core/graphics/animation.h"
+#include "core/graphics/plot/line_plot.h"
+#include "core/graphics/plot/matrix_plot.h"
 #include "core/storage/json.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/launcher/exit_code.h"
@@ -39,6 +41,10 @@ Result<LoadedCheckpoint> Load(const EvalOptions& options) {
                          LoadCheckpoint(options.path, options.best ? CheckpointChoice::kBest
                                                                    : CheckpointChoice::kNewest));
   if (options.epsilon) loaded.config.evaluator.epsilon = *options.epsilon;
+  if (options.seed && IsSupervised(loaded.config)) {
+    return InvalidArgument(
+        "--seed: the seed of a supervised run chooses its test examples; omit it");
+  }
   if (options.seed) {  // also over a seed of [evaluator.env]
     loaded.config.seed = *options.seed;
     loaded.config.evaluator.env.seed = -1;
@@ -129,15 +135,51 @@ int WritePictures(const EvalOptions& options, const std::vector<Environment::Pic
   return kExitOk;
 }
 
+// Draws --confusion. Errors: kInvalidArgument: another extension, or a model without classes.
+Status DrawConfusion(const TextScores& scores, const std::vector<std::string>& names,
+                     const EvalOptions& options) {
+  const fs::path path = fs::absolute(options.confusion).lexically_normal();
+  if (scores.confusion.empty()) {
+    return InvalidArgument(
+        "--confusion: the model does not predict one of several classes on the CPU, so it has no "
+        "confusion matrix; omit it");
+  }
+  // The classes have the names that predictions have.
+  const MatrixPlot plot{.title = "Confusion matrix",
+                        .row_label = "true class",
+                        .column_label = "predicted class",
+                        .names = names,
+                        .counts = scores.confusion};
+  TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(path.parent_path().string()));
+  if (path.extension() == ".svg") {
+    TROOP_ASSIGN_OR_RETURN(const std::string text, SvgMatrixPlot(plot));
+    return folder->WriteAtomic(path.filename().string(), std::as_bytes(std::span(text)));
+  }
+  TROOP_ASSIGN_OR_RETURN(const Buffer picture, DrawMatrixPlot(plot));
+  return folder->WriteAtomic(path.filename().string(), picture.bytes());
+}
+
+// Flags of the picture that are wrong whatever the result is.
+Status CheckConfusionFlag(const std::string& file) {
+  if (file.empty()) return Status::Ok();
+  const std::string kind = fs::path(file).extension().string();
+  if (kind != ".png" && kind != ".svg")
+    return InvalidArgument("--confusion: {} must end in .png or .svg", file);
+  return CheckPlots();
+}
+
 // Accuracy of a text model on the test reviews, or on --episodes of them, evenly spread.
 int EvaluateReviews(const LoadedCheckpoint& loaded, const EvalOptions& options) {
   const TrainingConfig config = TrainingConfigOf(loaded.config);
+  if (const Status flag = CheckConfusionFlag(options.confusion); !flag.ok())
+    return ReportError(flag);
   const auto data = LoadReviewData(config);
   if (!data.ok()) return ReportError(data.status());
   const std::int64_t reviews = (*data)->test.size();
   if (reviews == 0) {
     return ReportError(InvalidArgument(
-        "data.reviews: {} has no test reviews, and the run held out none (data.validation_split)",
+        "data.reviews: {} has no test examples, and the run held out none; set data.test or "
+        "data.test_split",
         loaded.config.data.reviews));
   }
   // `final` chooses the test reviews instead of the held-out ones.
@@ -149,7 +191,7 @@ int EvaluateReviews(const LoadedCheckpoint& loaded, const EvalOptions& options) 
   auto judge = TextEvaluator::Make(config, *data, trial, loaded.weights());
   if (!judge.ok()) return ReportError(judge.status().WithContext(loaded.path));
   // Advance in slices, to show progress in between.
-  PhaseProgress progress("evaluating", "reviews", trial.episodes);
+  PhaseProgress progress("evaluating", "examples", trial.episodes);
   while ((*judge)->Advance(1) != Evaluator::State::kOver) progress.Show((*judge)->judged());
   if (!(*judge)->error().ok()) return ReportError((*judge)->error());
   const EvaluationReport r = (*judge)->Report();
@@ -157,6 +199,10 @@ int EvaluateReviews(const LoadedCheckpoint& loaded, const EvalOptions& options) 
   const std::vector<std::string> names = NamesOfClasses(config.model);
   const ScoreLabels words = GetScoreLabels(loaded.config);
   const bool regression = config.model.problem_type == ProblemType::kRegression;
+  if (!options.confusion.empty()) {
+    const Status drawn = DrawConfusion(scores, names, options);
+    if (!drawn.ok()) return ReportError(drawn);
+  }
   if (options.json) {
     const std::string score = regression ? "pearson_percent" : "accuracy_percent";
     JsonObject json;
@@ -173,7 +219,7 @@ int EvaluateReviews(const LoadedCheckpoint& loaded, const EvalOptions& options) 
     return kExitOk;
   }
   fmt::print(
-      "{} with {} ({} updates, {} reviews)\n{:.2f} {}{}, of {} {}; mean {} "
+      "{} with {} ({} updates, {} examples)\n{:.2f} {}{}, of {} {}; mean {} "
       "{:.4f}\n",
       loaded.config.data.reviews, loaded.path, loaded.state.updates, loaded.state.steps,
       r.return_mean, words.score, SpreadText(true, r), r.episodes, words.units,
@@ -243,6 +289,10 @@ int Evaluate(const EvalOptions& options) {
     if (options.record.empty()) return EvaluateReviews(*loaded, options);
     return ReportError(
         InvalidArgument("--record: {}: a text model has no episodes to record", loaded->path));
+  }
+  if (!options.confusion.empty()) {
+    return ReportError(
+        InvalidArgument("--confusion: {}: an agent has no classes; omit it", loaded->path));
   }
   const std::int64_t episodes = options.episodes.value_or(100);
   if (episodes < 1)
@@ -323,9 +373,11 @@ void RegisterEval(CLI::App& app, ChosenCommand* chosen) {
   CLI::App* eval =
       app.add_subcommand("eval", "evaluate a checkpoint (episode return, or accuracy)");
   AddEpisodeFlags(eval, options.get(),
-                  "number of episodes (100), or for a text model of reviews (all test reviews)");
+                  "number of episodes (100), or of test examples of a text model (all)");
   eval->add_flag("--json", options->json, "print one line of JSON");
   eval->add_option("--record", options->record, "write the episodes to this new folder");
+  eval->add_option("--confusion", options->confusion,
+                   "draw the confusion matrix of a text model to this .png or .svg file");
   eval->callback([options, chosen] { *chosen = [options] { return Evaluate(*options); }; });
 }
 

@@ -17,6 +17,7 @@ struct EvalOptions {
   std::optional<std::int64_t> seed;
   bool json = false;
   std::string record;        // eval: folder for the episodes; empty: none
+  std::string confusion;     // eval: picture of a text model's confusion matrix; empty: none
   std::string gif, png;      // play: output files instead of the terminal
   double frames_per_s = 30;  // play
 };
