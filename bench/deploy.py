@@ -129,7 +129,39 @@ def collect_rate(case, rate, into, peer):
     harness.collect([line], into)
 
 
-PARTS = {"library": library, "predict": predict, "serve": serve}
+def texts(build, quick, ours, peers):
+    """`troop predict --input` on the IMDB test reviews, with its start and loading, and
+    transformers' pipeline without these; both on two cores."""
+    python = harness.peers_python()
+    if python is None:
+        say("deploy texts: peer absent: bench/run --install-peers")
+        return
+    folder = files(build) / ("texts_quick" if quick else "texts")
+    peer = [python, ROOT / "bench/peers/predict_texts.py", folder, *(["--quick"] if quick else [])]
+    if not (folder / "texts.jsonl").exists():
+        harness.run_program([*peer, "--make"])
+    answers = folder / "answers.jsonl"
+    command = [build / "troop", "predict", folder / "model", "--input", folder / "texts.jsonl",
+               "--output", answers, "--threads", TEXT_CORES]
+
+    def predict_all():
+        begin = time.monotonic()
+        harness.run_program(command, cores=TEXT_CORES)
+        wall = time.monotonic() - begin
+        rows = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+        names = list(rows[0]["probabilities"])
+        harness.collect([{"case": "predict-texts", "metric": "time", "unit": "s", "values": [wall],
+                          "check": [len(rows), *(row["probabilities"][names[1]]
+                                                 for row in rows[:50])]}], ours)
+
+    env.in_turn("deploy texts", predict_all,
+                lambda: harness.collect(harness.parse_lines(harness.run_program(
+                    peer, cores=TEXT_CORES, threads=TEXT_CORES)), peers),
+                1 if quick else 3)
+
+
+TEXT_CORES = 2
+PARTS = {"library": library, "predict": predict, "serve": serve, "texts": texts}
 
 
 def run(build, quick, machine, only=()):
