@@ -56,8 +56,8 @@ std::string Line(const TextAnswer& answer, const TextPredictor& predictor) {
   // A masked model answers only for [MASK], so a text without one has no answer.
   if (answer.masks.empty()) {
     return fmt::format(
-        "no answer: this is a masked language model; mark the word to predict with [MASK]; {}\n",
-        Remarks(answer));
+        "no answer: this is a masked language model; mark the word to predict with {}; {}\n",
+        predictor.mask(), Remarks(answer));
   }
   std::string out;
   for (const auto& words : answer.masks) out += (out.empty() ? "" : " | ") + Join(words);
@@ -185,12 +185,12 @@ void RegisterPredict(CLI::App& app, ChosenCommand* chosen) {
   predict->add_option("--text-pair", options->text_pair,
                       "second text, for a model of pairs of texts");
   predict->add_option("--input", options->file.input,
-                      "predict the texts of this file: .csv, .jsonl, or one text per line");
+                      "predict the texts of this file: .csv, .tsv, .jsonl, or one text per line");
   predict->add_option("--output", options->file.output,
                       "write the answers to this file: .csv or .jsonl");
   predict->add_option("--text-column", options->file.text_columns,
-                      "name of the column of the texts (default: text, review or sentence); give "
-                      "it twice for pairs");
+                      "name of the column of the texts (default: data.text_columns of the run, or "
+                      "a known name such as text); give it twice for pairs");
   predict
       ->add_option("--threads", options->file.threads,
                    "number of threads for --input (default: one per core)")
@@ -201,6 +201,7 @@ void RegisterPredict(CLI::App& app, ChosenCommand* chosen) {
     UnescapeBrackets(&options->text_pair);
     UnescapeBrackets(&options->file.input);
     UnescapeBrackets(&options->file.output);
+    UnescapeAllBrackets(&options->file.text_columns);
     *chosen = [options] { return Predict(*options); };
   });
 }

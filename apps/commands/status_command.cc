@@ -126,11 +126,11 @@ void PrintStatus(const JsonValue& view) {
   const bool offline = of_samples != nullptr && of_samples->boolean;
   fmt::print("{}: {:.0f} of {:.0f} {}", view.String("phase").ok() ? Word(view, "phase") : "?",
              Number(view, "steps"), Number(view, "steps_total"),
-             supervised ? "reviews"
+             supervised ? "examples"
              : offline  ? "samples"
                         : "agent steps");
   if (view.Find("return_mean") != nullptr) {
-    fmt::print(", {} {}", supervised ? "accuracy %" : "return",
+    fmt::print(", {} {}", supervised ? "score %" : "return",
                ScoreText(Number(view, "return_mean")));
   }
   fmt::print("\n");

@@ -138,8 +138,9 @@ Result<fs::path> CheckOutput(const TextPredictor& predictor, const PredictFileOp
 Result<PredictFileSummary> PredictFile(const TextPredictor& predictor,
                                        const PredictFileOptions& options) {
   TROOP_ASSIGN_OR_RETURN(const fs::path output, CheckOutput(predictor, options));
-  TROOP_ASSIGN_OR_RETURN(const auto reader,
-                         TextFileReader::Open(options.input, options.text_columns));
+  TROOP_ASSIGN_OR_RETURN(
+      const auto reader,
+      TextFileReader::Open(options.input, options.text_columns, predictor.text_columns()));
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(output.parent_path().string()));
   // The rest of an interrupted command is removed first.
   const std::string name = output.filename().string(), part = name + ".part";

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string_view>
 
@@ -13,35 +12,36 @@
 #include "core/storage/json.h"
 #include "core/storage/storage.h"
 #include "datasets/text/csv.h"
+#include "datasets/text/text_table.h"
 
 namespace troop {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Names of the text in common data sets: GLUE and most of the hub, IMDB as a CSV, SST.
-constexpr std::array<std::string_view, 3> kUsualColumns = {"text", "review", "sentence"};
-// The flag of `troop predict`.
-constexpr char kRemedy[] = "name one with --text-column";
+// Columns to read: those that the caller names, or otherwise prefers.
+struct Wanted {
+  std::vector<std::string> given, usual;
 
-// Names of the columns to read: those given, or the usual one among the existing ones.
-Result<std::vector<std::string>> Chosen(const std::vector<std::string>& given,
-                                        const std::vector<std::string>& existing) {
-  const auto exists = [&](std::string_view name) {
-    return std::ranges::find(existing, name) != existing.end();
-  };
-  for (const std::string& name : given) {
-    if (!exists(name)) {
-      return NotFound("no column \"{}\"; the columns are {}", name, fmt::join(existing, ", "));
+  // Those of them that are among the existing ones; the order is that of ChooseTextColumns.
+  Result<std::vector<std::string>> In(const std::vector<std::string>& existing) const {
+    const auto exists = [&](const std::string& name) {
+      return std::ranges::find(existing, name) != existing.end();
+    };
+    for (const std::string& name : given) {
+      if (!exists(name)) {
+        return NotFound("no column \"{}\"; the columns are {}", name, fmt::join(existing, ", "));
+      }
     }
+    if (!given.empty()) return given;
+    if (!usual.empty() && std::ranges::all_of(usual, exists)) return usual;
+    for (const std::vector<std::string>& known : KnownTextColumns()) {
+      if (std::ranges::all_of(known, exists)) return known;
+    }
+    return NotFound("no column text, review, sentence, …; name one with --text-column: {}",
+                    fmt::join(existing, ", "));
   }
-  if (!given.empty()) return given;
-  for (const std::string_view name : kUsualColumns) {
-    if (exists(name)) return std::vector<std::string>{std::string(name)};
-  }
-  return NotFound("no column {}; {}: {}", fmt::join(kUsualColumns, ", "), kRemedy,
-                  fmt::join(existing, ", "));
-}
+};
 
 // A mapped file with its path, for messages.
 struct MappedFile {
@@ -82,8 +82,10 @@ class LineReader final : public TextFileReader {
 // A table. Column names are compared as they are, capitals and spaces included.
 class CsvFile final : public TextFileReader {
  public:
-  CsvFile(MappedFile file, std::vector<std::string> columns)
-      : file_(std::move(file)), columns_(std::move(columns)), reader_(file_.bytes.text()) {}
+  CsvFile(MappedFile file, Wanted columns, char delimiter)
+      : file_(std::move(file)),
+        columns_(std::move(columns)),
+        reader_(file_.bytes.text(), delimiter) {}
 
   // Reads the header and finds the columns.
   Status Begin() {
@@ -91,7 +93,7 @@ class CsvFile final : public TextFileReader {
     TROOP_ASSIGN_OR_RETURN(const bool there, reader_.Next(&header));
     if (!there)
       return InvalidArgument("{} is empty; it needs a header with the columns", file_.path);
-    const auto chosen = Chosen(columns_, header);
+    const auto chosen = columns_.In(header);
     if (!chosen.ok()) return file_.At(reader_.line(), chosen.status());
     for (const std::string& name : *chosen)
       places_.push_back(std::size_t(std::ranges::find(header, name) - header.begin()));
@@ -117,7 +119,7 @@ class CsvFile final : public TextFileReader {
 
  private:
   const MappedFile file_;
-  const std::vector<std::string> columns_;
+  const Wanted columns_;
   CsvReader reader_;
   std::vector<std::size_t> places_;  // of the columns in a row
   std::vector<std::string> fields_;
@@ -126,7 +128,7 @@ class CsvFile final : public TextFileReader {
 // Objects of which one or two strings are read; other members may have any value.
 class JsonLines final : public TextFileReader {
  public:
-  JsonLines(MappedFile file, std::vector<std::string> columns)
+  JsonLines(MappedFile file, Wanted columns)
       : file_(std::move(file)), columns_(std::move(columns)), rest_(file_.bytes.text()) {}
 
   // Blank lines are skipped. The columns are chosen by the first object.
@@ -155,7 +157,7 @@ class JsonLines final : public TextFileReader {
     if (chosen_.empty()) {
       std::vector<std::string> keys;
       for (const auto& [key, unused] : json.object) keys.push_back(key);
-      TROOP_ASSIGN_OR_RETURN(chosen_, Chosen(columns_, keys));
+      TROOP_ASSIGN_OR_RETURN(chosen_, columns_.In(keys));
     }
     TROOP_ASSIGN_OR_RETURN(row->text, json.String(chosen_[0]));
     row->pair.reset();
@@ -166,7 +168,7 @@ class JsonLines final : public TextFileReader {
   }
 
   const MappedFile file_;
-  const std::vector<std::string> columns_;
+  const Wanted columns_;
   std::string_view rest_;
   std::size_t line_ = 0;
   std::vector<std::string> chosen_;
@@ -176,7 +178,8 @@ class JsonLines final : public TextFileReader {
 
 // The extension alone decides, so that a damaged file is not read as another format.
 Result<std::unique_ptr<TextFileReader>> TextFileReader::Open(
-    const std::string& path, const std::vector<std::string>& columns) {
+    const std::string& path, const std::vector<std::string>& columns,
+    const std::vector<std::string>& usual) {
   if (columns.size() > 2) {
     return InvalidArgument("--text-column is given {} times, must be at most 2: a text, or a pair",
                            columns.size());
@@ -188,22 +191,26 @@ Result<std::unique_ptr<TextFileReader>> TextFileReader::Open(
   }
   // Compressed or binary files would otherwise be read as lines of text.
   const std::string kind = whole.extension().string();
-  for (const char* const other : {".tsv", ".gz", ".xz", ".zip", ".tar", ".parquet"}) {
+  for (const char* const other : {".gz", ".xz", ".zip", ".tar", ".parquet"}) {
     if (kind == other) {
-      return InvalidArgument("{}: {} is not read; convert it to .csv or .jsonl", path, kind);
+      return InvalidArgument("{}: {} is not read; convert it to .csv, .tsv or .jsonl", path, kind);
     }
   }
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(whole.parent_path().string()));
   MappedFile file{path, {}};
   // The pages of a mapped file are dropped by the system after they were read.
   TROOP_ASSIGN_OR_RETURN(file.bytes, folder->Map(whole.filename().string()));
-  if (kind == ".csv") {
-    auto csv = std::make_unique<CsvFile>(std::move(file), columns);
+  // A byte order mark is not text.
+  if (file.bytes.text().starts_with("\xEF\xBB\xBF"))
+    file.bytes = file.bytes.Slice(3, file.bytes.size() - 3);
+  const Wanted wanted{columns, usual};
+  if (kind == ".csv" || kind == ".tsv") {
+    auto csv = std::make_unique<CsvFile>(std::move(file), wanted, kind == ".tsv" ? '\t' : ',');
     TROOP_RETURN_IF_ERROR(csv->Begin());
     return std::unique_ptr<TextFileReader>(std::move(csv));
   }
-  if (kind == ".jsonl" || kind == ".json")
-    return std::unique_ptr<TextFileReader>(new JsonLines(std::move(file), columns));
+  if (kind == ".jsonl" || kind == ".json" || kind == ".ndjson")
+    return std::unique_ptr<TextFileReader>(new JsonLines(std::move(file), wanted));
   if (!columns.empty()) {
     return InvalidArgument(
         "--text-column: {} has one text per line; omit it, or use .csv or .jsonl", path);

@@ -128,7 +128,7 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   double all = 0;
   for (const Phase& phase : phases) all += phase.seconds;
   std::string out = fmt::format(
-      "{:.0f} reviews, {:.3g} tokens in {:.0f} updates{}; {} learners ({} x {}: mesh.dp x "
+      "{:.0f} examples, {:.3g} tokens in {:.0f} updates{}; {} learners ({} x {}: mesh.dp x "
       "mesh.tp)\n\n"
       "| per learner | seconds | share |{}\n|---|---:|---:|{}\n",
       Value(view, "sequences"), tokens, Value(view, "updates") - before,

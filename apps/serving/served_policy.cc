@@ -196,6 +196,7 @@ std::vector<HttpResponse> ServedPolicy::Answer(std::span<const ServingRequest> r
     if (!last && (signature_.state == 0 || sessions.insert(session).second)) continue;
     std::ranges::move(AnswerTogether(requests.subspan(begin, i - begin), now),
                       std::back_inserter(responses));
+    // The request that ended the group begins the next one.
     sessions = {session};
     begin = i;
   }

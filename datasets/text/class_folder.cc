@@ -62,9 +62,23 @@ Status ClassFolderCollector::Add(std::string name, std::string text) {
   return Status::Ok();
 }
 
-// Any review makes the folder aclImdb, whose other files are not examples.
+// Reviews make the folder aclImdb, of which files elsewhere, such as README.txt, are not examples.
 Result<LabeledTexts> ClassFolderCollector::Finish(ProblemType problem) {
-  if (!reviews_.empty()) return reviews_.Finish(problem);
+  if (!reviews_.empty()) {
+    // Another class or set next to those of aclImdb would be lost.
+    for (const auto& [name, text] : files_) {
+      const Parts parts = PartsOf(name);
+      const bool of_reviews =
+          parts.label == "pos" || parts.label == "neg" || parts.label == "unsup";
+      if (parts.set.empty() || parts.label.empty() || (of_reviews && parts.set != "validation"))
+        continue;
+      return InvalidArgument(
+          "{:?} is in another class or set than the reviews of aclImdb (train/pos/0_9.txt), as "
+          "which the other files are named; rename those, or move it elsewhere",
+          name);
+    }
+    return reviews_.Finish(problem);
+  }
   if (problem == ProblemType::kRegression) {
     return InvalidArgument(
         "a regression needs numbers, but a folder has classes only; use a table (.csv, .jsonl)");

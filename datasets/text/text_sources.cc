@@ -100,7 +100,9 @@ std::uint64_t Mix(std::string_view text, std::uint64_t number, std::uint32_t bef
 Result<std::uint64_t> FolderFingerprint(const std::string& path) {
   std::vector<std::pair<std::string, std::uint64_t>> files;
   std::error_code error;
-  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
+  // Links are followed, as by the reader.
+  const auto links = fs::directory_options::follow_directory_symlink;
+  for (fs::recursive_directory_iterator it(path, links, error), end; !error && it != end;
        it.increment(error)) {
     std::error_code gone;
     if (!it->is_regular_file(gone)) continue;
@@ -138,6 +140,7 @@ Result<TokenizedTexts> TokenizeSources(const TextSources& sources, const Tokeniz
   // Step 2: tokens and labels of the training source.
   TokenizationOptions use = options;
   use.problem_type = sources.format.problem_type;
+  use.labeled = sources.format.labeled;
   Result<TokenizedTexts> out = TokenizeTexts(*train, *names, tokenizer, use);
   if (!out.ok()) return out.status().WithContext(context);
   ReportUnused(*out);

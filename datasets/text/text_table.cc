@@ -297,6 +297,8 @@ Status CheckColumn(std::span<const std::string> names, const std::string& key,
 }  // namespace
 
 // Known names are searched only where the config has none.
+std::span<const std::vector<std::string>> KnownTextColumns() { return kTextNames; }
+
 Result<TextColumns> ChooseTextColumns(std::span<const std::string> names,
                                       const TextFormat& format) {
   TextColumns columns{.texts = format.text_columns, .label = format.label_column};

@@ -16,6 +16,9 @@ struct TextColumns {
   std::string label;
 };
 
+// Known names of one text or a pair, in the order in which ChooseTextColumns prefers them.
+std::span<const std::vector<std::string>> KnownTextColumns();
+
 // Chooses the columns of a table that has the columns `names`: those of `format`, else by name:
 //   texts   premise and hypothesis; sentence1 and sentence2; text_a and text_b; text and text_pair;
 //           question1 and question2; text; review; sentence. The first that exist.

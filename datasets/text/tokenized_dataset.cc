@@ -14,6 +14,9 @@
 namespace troop {
 namespace {
 
+// Targets of a set, 4 bytes each.
+constexpr std::int64_t kTargetsMax = std::int64_t{1} << 28;
+
 // Converts labels and tokenizes examples of one data set.
 class Converter {
  public:
@@ -34,6 +37,11 @@ class Converter {
 
   // labeled: examples without label are left out, unless no labels are used.
   Result<TokenizedDataset> Convert(const std::vector<LabeledText>& examples, bool labeled) {
+    if (width_ * std::ssize(examples) > kTargetsMax) {
+      return InvalidArgument(
+          "{} examples with {} labels make more than {} targets; use fewer labels or examples",
+          examples.size(), width_, kTargetsMax);
+    }
     TokenizedDataset set;
     set.width = width_;
     set.begins.reserve(examples.size() + 1);
@@ -44,8 +52,10 @@ class Converter {
       std::vector<float> targets(std::size_t(width_), 0.0f);
       TokenizedDataset::Label label{.targets = targets};
       if (labeled && labeled_) {
-        if (!example.labeled) continue;
-        TROOP_RETURN_IF_ERROR(SetLabel(example, &label, &targets));
+        // A masked LM ignores labels; those of aclImdb stratify its splits.
+        if (!example.labeled && options_.labeled) continue;
+        const Status status = example.labeled ? SetLabel(example, &label, &targets) : Status::Ok();
+        if (options_.labeled) TROOP_RETURN_IF_ERROR(status);
       }
       set.Add(Encode(example, &label.second), label);
     }

@@ -57,6 +57,7 @@ struct TokenizationOptions {
   std::int32_t max_length = 256;
   TruncationSide side = TruncationSide::kRight;
   ProblemType problem_type = ProblemType::kSingleLabel;
+  bool labeled = true;  // false: labels do not matter, and examples without one are kept
 };
 
 // Tokenizes texts as [CLS] text [SEP], and pairs as EncodePair does, with at most `max_length`

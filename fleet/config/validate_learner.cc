@@ -490,6 +490,10 @@ void CheckSupervised(const Config& c, Conflicts* out) {
               (learners > 1 || c.learner.sync != LearnerSync::kAllReduce),
           {"evaluator.early_stopping_patience", "fleet.learners", "learner.sync"},
           "is supported with one learner in supervised runs; set 0");
+  out->If(c.evaluator.stop_at_return != 0 &&
+              (learners > 1 || c.learner.sync != LearnerSync::kAllReduce),
+          {"evaluator.stop_at_return", "fleet.learners", "learner.sync"},
+          "is supported with one learner in supervised runs; set 0");
   // The LSTM baseline has no tensor parallelism, masked LM or pre-trained weights.
   const bool lstm = c.model.architecture == ModelArchitecture::kLstm;
   out->If(lstm && c.learner.algorithm != AlgorithmKind::kClassifier,

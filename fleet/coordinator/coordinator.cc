@@ -253,7 +253,7 @@ void Coordinator::RecordEvaluations(const std::vector<EvaluationReport>& evaluat
     if (shards_ && UpdatesOf(e.weights_version) > 0) --e.weights_version;
     if (!results_.AddEvaluation(e)) continue;
     if (IsSupervised(options_.config)) {
-      LogInfo("evaluation at {} reviews, {} updates: {:.2f} {} of {}{}", e.steps,
+      LogInfo("evaluation at {} examples, {} updates: {:.2f} {} of {}{}", e.steps,
               UpdatesOf(e.weights_version), e.return_mean, GetScoreLabels(options_.config).score,
               e.episodes, SpreadText(true, e));
       continue;

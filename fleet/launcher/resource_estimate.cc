@@ -420,7 +420,7 @@ std::string DescribeProblem(const Config& config, const ResourceEstimate& needs)
       fmt::format("network      {} parameters, {}\n", needs.parameters, config.network.precision);
   if (IsSupervised(config)) {
     return fmt::format(
-        "run          {} ({})\n{}reviews      {}\n{}steps        {:.0f} reviews in {} updates of "
+        "run          {} ({})\n{}data         {}\n{}steps        {:.0f} examples in {} updates of "
         "{}, "
         "over {} x {} learners (mesh.dp x mesh.tp)\n",
         config.name, config.fleet.mode, DescribeAlgorithm(config), config.data.reviews, network,

@@ -9,8 +9,6 @@
 #include "core/base/failpoint.h"
 #include "core/base/log.h"
 #include "core/base/time.h"
-#include "core/storage/json.h"
-#include "core/storage/read_file.h"
 #include "datasets/text/masked_lm.h"
 #include "learners/nonfinite_report.h"
 #include "learners/supervised/class_weights.h"
@@ -28,9 +26,6 @@ namespace {
 
 // The epoch that keys the masks of evaluation; training never reaches it.
 constexpr std::int64_t kJudgingEpoch = std::int64_t{1} << 40;
-
-constexpr std::size_t kVocabularyBytesMax = std::size_t{64}
-                                            << 20;  // bounds the read of a damaged file
 
 // The gradient is the sum over micro-batches; TrainState makes the step.
 class Supervised final : public Algorithm,

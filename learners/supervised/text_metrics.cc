@@ -265,7 +265,9 @@ TextScores TextMetrics::Compute(const Bootstrap& bootstrap) const {
     return scores;
   }
   const bool one_class = problem_ == ProblemType::kSingleLabel;
-  if (one_class) scores.confusion.assign(outputs_, std::vector<std::int64_t>(outputs_));
+  // Its size is the square of the classes, which tables of results do not show anyway.
+  const bool matrix = one_class && outputs_ <= kConfusionClassesMax;
+  if (matrix) scores.confusion.assign(outputs_, std::vector<std::int64_t>(outputs_));
   // Columns of the predictions, of equal length n.
   const std::vector<std::uint8_t> none(n);
   std::vector<std::vector<std::uint8_t>> has(outputs_, none), predicted(outputs_, none);
@@ -276,7 +278,7 @@ TextScores TextMetrics::Compute(const Bootstrap& bootstrap) const {
     // One class: the scores are probabilities, since logits of different texts are not comparable.
     if (one_class) {
       const std::size_t best = FirstLargest(row), label = std::size_t(labels_[i]);
-      ++scores.confusion[label][best];
+      if (matrix) ++scores.confusion[label][best];
       has[label][i] = predicted[best][i] = 1;
       const std::vector<double> p = Probabilities(row);
       for (std::size_t j = 0; j < outputs_; ++j) score[j][i] = p[j];

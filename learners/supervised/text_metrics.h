@@ -28,6 +28,9 @@ struct ClassMetrics {
   std::optional<double> precision, recall, f1, auc;
 };
 
+// Classes of a confusion matrix at most: its size is their square.
+inline constexpr std::size_t kConfusionClassesMax = 1000;
+
 // Results of an evaluation of a text model.
 struct TextScores {
   ProblemType problem = ProblemType::kSingleLabel;
@@ -41,7 +44,8 @@ struct TextScores {
   // kinds.
   std::vector<TextMetric> metrics;
   std::vector<ClassMetrics> classes;
-  // One class: number of examples by [true class][predicted class]; otherwise empty.
+  // One class of up to kConfusionClassesMax: number of examples by [true class][predicted class];
+  // otherwise empty.
   std::vector<std::vector<std::int64_t>> confusion;
   // The metric of that name; nullptr: undefined.
   const TextMetric* Find(std::string_view name) const;

@@ -59,8 +59,8 @@ std::string VocabularyIn(const fs::path& folder) {
   return "";
 }
 
-// Class names of a model. The default names of transformers, LABEL_0 and LABEL_1, become
-// sentiments; unprintable or repeated names become LABEL_i. labels: by id; empty: default names.
+// Class names of a model; unprintable or repeated ones become LABEL_i. labels: by id; empty: two
+// classes are sentiments.
 std::vector<std::string> NamesOfClasses(const std::vector<std::string>& labels,
                                         std::int64_t classes) {
   std::vector<std::string> names;
@@ -72,7 +72,7 @@ std::vector<std::string> NamesOfClasses(const std::vector<std::string>& labels,
       return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
     });
     std::string name = printable ? label : plain;
-    if (name == plain && classes == 2) name = i == 0 ? "negative" : "positive";
+    if (labels.empty() && classes == 2) name = i == 0 ? "negative" : "positive";
     if (!different.insert(name).second) different.insert(name = plain);
     names.push_back(std::move(name));
   }
@@ -106,7 +106,7 @@ struct TextPredictor::Parts {
   std::unique_ptr<Module> module;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<float> value;
-  std::vector<std::string> names;
+  std::vector<std::string> names, text_columns;
   bool masked = false;
   ProblemType problem = ProblemType::kSingleLabel;
   std::int64_t rows = 0;   // of the word embedding table
@@ -231,6 +231,7 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
   TROOP_ASSIGN_OR_RETURN(const TensorFile file, DecodeSafetensors(bytes));
   TROOP_RETURN_IF_ERROR(parts.Read(file, weights.c_str()));
   if (!parts.masked) parts.names = NamesOfClasses(config.model);
+  parts.text_columns = config.data.text_columns;
   // The run's own copy is preferred: the data folder may have changed since.
   std::string vocabulary = VocabularyIn(fs::path(run) / kModelFolder);
   if (vocabulary.empty()) vocabulary = config.data.vocabulary;
@@ -284,6 +285,7 @@ Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& pa
 TextPredictor::TextPredictor(Parts parts)
     : module_(std::move(parts.module)),
       tokenizer_(std::move(parts.tokenizer)),
+      text_columns_(std::move(parts.text_columns)),
       value_(std::move(parts.value)),
       packed_(module_->MakePacked(Precision::kF32)),
       names_(std::move(parts.names)),
@@ -308,7 +310,11 @@ std::vector<TokenId> TextPredictor::Tokenize(std::string_view text) const {
   // here.
   const std::string_view name = tokenizer_->piece(tokenizer_->special().mask);
   for (std::size_t mask; masked_ && (mask = text.find(name)) != text.npos;) {
-    tokenizer_->Encode(text.substr(0, mask), &ids);
+    std::string_view before = text.substr(0, mask);
+    // The mask includes the space before it, as a masked word does in training. A tokenizer with
+    // [MASK] (BERT, ALBERT) drops that space by itself.
+    if (!name.starts_with('[')) before = before.substr(0, before.find_last_not_of(" \t\r\n") + 1);
+    tokenizer_->Encode(before, &ids);
     ids.push_back(tokenizer_->special().mask);
     text.remove_prefix(mask + name.size());
   }

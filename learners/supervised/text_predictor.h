@@ -92,8 +92,7 @@ class TextPredictor {
     TextAnswer answer;
   };
   // Tokenizes a text, or a pair as [CLS] text [SEP] pair [SEP], of which the longer text is
-  // truncated first. Errors: those of Predict; kInvalidArgument: a pair for a masked LM, or for a
-  // model without a second token type.
+  // truncated first. Errors: those of Predict; kInvalidArgument: a pair for a masked LM.
   Result<EncodedText> Encode(const TextInput& input) const;
   // Predicts encoded texts in one forward pass, and completes their answers. step: of MakeStep, one
   // per thread. Errors: kDataLoss: a logit is NaN or infinite.
@@ -102,9 +101,13 @@ class TextPredictor {
 
   const std::vector<std::string>& class_names() const { return names_; }
   bool masked() const { return masked_; }
+  // The text that stands for a token to predict: "[MASK]", or RoBERTa's "<mask>".
+  std::string_view mask() const { return tokenizer_->piece(tokenizer_->special().mask); }
   // Kind of the predictions. REQUIRES: not masked().
   ProblemType problem() const { return problem_; }
   std::int64_t max_length() const { return tokens_max_; }
+  // data.text_columns of the run; empty: not set, or not a run.
+  const std::vector<std::string>& text_columns() const { return text_columns_; }
 
  private:
   struct Parts;
@@ -121,6 +124,7 @@ class TextPredictor {
 
   const std::unique_ptr<Module> module_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::vector<std::string> text_columns_;
   const std::vector<float> value_;  // [P]
   const std::unique_ptr<Packed> packed_;
   const std::vector<std::string> names_;  // of the classes

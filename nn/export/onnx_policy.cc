@@ -294,6 +294,7 @@ class PolicyTranslator {
     const auto gate = [&](std::int64_t i) {
       return graph_.Add("Sigmoid", {graph_.Add("Add", {part(x, i), part(u, i)})});
     };
+    // The reset gate scales the sum of h with its bias.
     const std::string reset = graph_.Add("Mul", {gate(0), part(u, 2)});
     const std::string fresh = graph_.Add("Tanh", {graph_.Add("Add", {part(x, 2), reset})});
     const std::string change = graph_.Add("Mul", {gate(1), graph_.Add("Sub", {h, fresh})});

@@ -89,6 +89,7 @@ class Gru final : public Recurrent {
       const float *const x = sums.x + r * 3 * units_, *const u = sums.u + r * 3 * units_;
       float* const h = states.first + r * states.step;
       for (std::int64_t i = 0; i < units_; ++i) {
+        // h of this unit is read last, because the sums contain the old one.
         const float reset = Sigmoid(x[i] + u[i]);
         const float keep = Sigmoid(x[units_ + i] + u[units_ + i]);
         const float fresh = PolicyTanh(x[2 * units_ + i] + reset * u[2 * units_ + i]);

@@ -127,7 +127,7 @@ class WrongAnswers(bed.Bed):
         for order in (lambda i: i < 30, lambda i: i >= 30, lambda i: i % 2 == 0, lambda i: i % 5):
             self.reviews(order=order)
             output = self.read("--overwrite", "run.max_updates=1", "data.validation_split=0.2")
-            self.assertIn("of 12 held-out reviews", output)
+            self.assertIn("of 12 held-out examples", output)
             self.assertNotRegex(output, r" (0|100)\.00 ")
         self.reviews(order=lambda i: True)
         self.read("--overwrite", code=2, has="at least two classes")

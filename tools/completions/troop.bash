@@ -30,7 +30,7 @@ _troop() {
       --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --trials | --search-seed | --asha | --min-resource | --reduction-factor | --early-stopping-rate | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
         --learners | --repeats | --link | --out | --format | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file | \
-        --engine | --machine | --machines | --serve | --record | \
+        --engine | --machine | --machines | --serve | --record | --confusion | --text-pair | --input | --output | --text-column | --threads | \
         --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-grace-s | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) ((++i)) ;;  # skip its value
       -*) ;;
       sync) [[ $command == selftest ]] && command=selftest-sync ;;
@@ -46,7 +46,7 @@ _troop() {
     esac
   done
   case $previous in
-    --out | --gif | --png | --plugin | --vocab | --key | --logs | --health) _troop_paths compgen -f -- "$word"; return ;;
+    --out | --input | --output | --confusion | --gif | --png | --plugin | --vocab | --key | --logs | --health) _troop_paths compgen -f -- "$word"; return ;;
     --record) _troop_paths compgen -d -- "$word"; return ;;
     --check) _troop_paths _troop_configs "$word"; return ;;
     --engine) mapfile -t COMPREPLY < <(compgen -W 'local slurm mpi kubernetes' -- "$word"); return ;;
@@ -54,7 +54,7 @@ _troop() {
     --x) mapfile -t COMPREPLY < <(compgen -W 'steps updates minutes' -- "$word"); return ;;
     --language) mapfile -t COMPREPLY < <(compgen -W 'c c++ python' -- "$word"); return ;;
     --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | --envs | --seconds | --mode | \
-      --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link | --machine | --machines | --serve | --advertise-host | \
+      --seeds | --first-seed | --jobs | --title | --count | --name | --wait | --learners | --repeats | --link | --machine | --machines | --serve | --advertise-host | --text-pair | --text-column | --threads | \
       --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-grace-s | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) return ;;
     --role)
       mapfile -t COMPREPLY < <(
@@ -82,14 +82,14 @@ _troop() {
     scale) flags='--help' ;;
     status) flags='--json --key --help' ;;
     doctor) flags='--coordinator --key --insecure --help' ;;
-    eval) flags='--best --episodes --epsilon --seed --json --record --help' ;;
+    eval) flags='--best --episodes --epsilon --seed --json --record --confusion --help' ;;
     play) flags='--best --episodes --epsilon --seed --gif --png --fps --help' ;;
     export) flags='--best --format --out --help' ;;
     serve) flags='--batch-rows --batch-wait-us --best --body-bytes --connections --deadline-ms --drain-grace-s --drain-s --listen --queue-rows --rate-limit --reload-s --session-idle-s --sessions --token-file --help' ;;
     replay) flags='--insecure --help' ;;
     role) flags='--index --auto-index --coordinator --heartbeat-timeout --advertise-host --key --rejoin --insecure --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
-    predict) flags='--best --json --help' ;;
+    predict) flags='--best --json --text-pair --input --output --text-column --threads --help' ;;
     plan) flags='--learners --machine --machines --serve --help' ;;
     experiment) flags='imdb-parallel --help' ;;
     imdb-parallel) flags='--learners --link --out --overwrite --quick --repeats --seconds --help' ;;

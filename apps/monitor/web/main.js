@@ -62,7 +62,7 @@ function tiles(view) {
       : {key: "return", k: "Return", v: score(m.episode_return_mean), s: "training, with exploration"},
     {key: "evaluated", k: view.supervised ? "Accuracy" : "Evaluated return",
      v: e.return_mean === undefined ? "–" : score(e.return_mean) + (view.supervised ? " %" : ""),
-     s: e.return_mean === undefined ? "none yet" : (view.supervised ? "held-out reviews"
+     s: e.return_mean === undefined ? "none yet" : (view.supervised ? "held-out examples"
        : `${score(e.return_min)} to ${score(e.return_max)}`) + (view.best ? `, best ${score(view.best.score)}` : "")},
     {key: "steps_s", k: view.supervised ? "Reviews" : view.offline ? "Samples" : "Steps", v: live ? count(r.steps) + " /s" : "–",
      s: r.tokens === undefined ? "" : count(r.tokens) + " tokens/s"},

@@ -286,9 +286,9 @@ TEST(PredictTest, NamesClassesAsConfigured) {
   };
   EXPECT_EQ(named(R"({"0": "bad", "1": "good"})"), "bad (bad 0.6938, good 0.3062)");
   EXPECT_EQ(named(R"({"0": "LABEL_0", "1": "LABEL_1"})"),
-            "negative (negative 0.6938, positive 0.3062)");
+            "LABEL_0 (LABEL_0 0.6938, LABEL_1 0.3062)");
   EXPECT_EQ(named(R"({"0": "same", "1": "same"})"), "same (same 0.6938, LABEL_1 0.3062)");
-  EXPECT_EQ(named(R"({"0": "\u001b[2J", "1": "good"})"), "negative (negative 0.6938, good 0.3062)");
+  EXPECT_EQ(named(R"({"0": "\u001b[2J", "1": "good"})"), "LABEL_0 (LABEL_0 0.6938, good 0.3062)");
 }
 
 // Two vocabularies that fit ALBERT: that of SentencePiece is known by its name.
@@ -407,7 +407,7 @@ TEST(PredictTest, EvaluationOfTestReviewsMatchesTransformers) {
   EXPECT_EQ(Command({"eval", temp.path()}), kExitOk);
   std::fflush(stdout);
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              HasSubstr(fmt::format("{}, of {} test reviews", interval, count)));
+              HasSubstr(fmt::format("{}, of {} test examples", interval, count)));
   EXPECT_EQ(Command({"eval", temp.path(), "--episodes", "0"}), kExitUsage);
   EXPECT_EQ(Command({"eval", temp.path(), "--record", temp.path() + "/x"}), kExitUsage);
   EXPECT_FALSE(std::filesystem::exists(temp.path() + "/x"));

@@ -149,6 +149,25 @@ TEST_F(PredictFileTest, LabelsAndNumbersHaveTheirOwnForm) {
               HasSubstr("{\"text\": \"good movie\", \"labels\": ["));
 }
 
+// Known names, in the order of the data set's readers; then the columns of the run, if they exist.
+TEST_F(PredictFileTest, ColumnsAreThoseOfTraining) {
+  const auto texts = [&](const std::string& name, const std::string& content,
+                         const std::vector<std::string>& usual) -> std::string {
+    const auto reader = TextFileReader::Open(Write(name, content), {}, usual);
+    if (!reader.ok()) return reader.status().message();
+    TextRow row;
+    const auto there = (*reader)->Next(&row);
+    EXPECT_TRUE(there.ok() && *there);
+    return row.text + (row.pair ? "|" + *row.pair : "");
+  };
+  EXPECT_EQ(texts("a.csv", "text_pair,text,label\nb,a,1\n", {}), "a|b");
+  EXPECT_EQ(texts("a.tsv", "label\ttext\n1\ta, b\n", {}), "a, b");
+  EXPECT_EQ(texts("a.jsonl", R"({"review": "a", "sentence2": "c", "sentence1": "b"})", {}), "b|c");
+  EXPECT_EQ(texts("a.csv", "text,words\na,b\n", {"words"}), "b");
+  EXPECT_EQ(texts("a.csv", "text,label\na,b\n", {"words"}), "a");
+  EXPECT_EQ(texts("a.csv", "text,x,y\na,b,c\n", {"y", "x"}), "c|b");
+}
+
 TEST_F(PredictFileTest, RefusesBadFilesInOneLine) {
   const auto predictor = Load();
   const auto refused = [&](const std::string& name, const std::string& text,
@@ -166,7 +185,7 @@ TEST_F(PredictFileTest, RefusesBadFilesInOneLine) {
   EXPECT_THAT(refused("a.jsonl", "{\"text\": \"a\"}\n{\"tex\n"), HasSubstr("a.jsonl:2:"));
   EXPECT_THAT(refused("a.jsonl", "[1]\n"), HasSubstr("not an object"));
   EXPECT_THAT(refused("a.txt", "a\n", {"text"}), HasSubstr("one text per line; omit it"));
-  EXPECT_THAT(refused("a.parquet", "a\n"), HasSubstr("convert it to .csv or .jsonl"));
+  EXPECT_THAT(refused("a.parquet", "a\n"), HasSubstr("convert it to .csv, .tsv or .jsonl"));
   EXPECT_THAT(refused("a.txt", "a\n", {"a", "b", "c"}), HasSubstr("must be at most 2"));
   EXPECT_THAT(refused("a.txt", "a\n", {}, "out.txt"), HasSubstr("must end in .csv or .jsonl"));
   EXPECT_THAT(refused("a.csv", "text\na\n", {}, "a.csv"), HasSubstr("is the input"));

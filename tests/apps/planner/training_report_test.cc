@@ -38,7 +38,7 @@ RunView View() {
 
 TEST(LearningReportTest, ReportsTimeBreakdown) {
   const std::string report = LearningReport(Two(), View(), {20e9, "one thread"}, nullptr);
-  EXPECT_THAT(report, HasSubstr("800 reviews, 5e+04 tokens in 100 updates; 2 learners (2 x 1"));
+  EXPECT_THAT(report, HasSubstr("800 examples, 5e+04 tokens in 100 updates; 2 learners (2 x 1"));
   EXPECT_THAT(report, HasSubstr("| compute: forward, loss, backward | 40.0 | 80.0 % |\n"));
   EXPECT_THAT(report, HasSubstr("| wait for gradient sync | 6.0 | 12.0 % |\n"));
   EXPECT_THAT(report, HasSubstr("| total | 50.0 | |\n"));

@@ -285,7 +285,7 @@ TEST_F(SweepTest, ReportsAccuracyForTextModels) {
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
   const SweepScores scores(plan->runs.size(), ParseScore(ResultJson(90)));
   const std::string caption = fmt::format("{}", fmt::join(SweepCaption(*plan, scores), "\n"));
-  for (const char* part : {"1,000 reviews", "% accuracy", "100 held-out reviews"}) {
+  for (const char* part : {"1,000 examples", "% accuracy", "100 held-out examples"}) {
     EXPECT_THAT(caption, HasSubstr(part));
   }
   EXPECT_THAT(caption, Not(HasSubstr("epsilon")));

@@ -148,6 +148,19 @@ TEST_F(TextSourcesTest, ReadsSeparateSetsWithClassesOfTraining) {
   EXPECT_THAT(texts->test.ids, ElementsAre(2, 15, 3));
 }
 
+// A masked LM has no labels: the rows of a separate table are not lost for want of one.
+TEST_F(TextSourcesTest, KeepsExamplesWithoutLabelsOfAMaskedLm) {
+  TextSources sources{.train = Put("train.csv", "text,label\na,x\nb,y\n"),
+                      .test = Put("test.csv", "text\nc\nd\n")};
+  sources.format.labeled = false;
+  sources.names = {"x", "y"};
+  const auto texts = TokenizeSources(sources, LetterTokenizer(), {});
+  ASSERT_TRUE(texts.ok()) << texts.status().ToString();
+  EXPECT_THAT(texts->train.labels, ElementsAre(-1, -1));
+  EXPECT_THAT(texts->test.labels, ElementsAre(-1, -1));
+  EXPECT_THAT(texts->test.ids, ElementsAre(2, 12, 3, 2, 13, 3));
+}
+
 TEST_F(TextSourcesTest, RejectsLabelOfTestSetOnly) {
   const std::string train = Put("train.csv", "text,label\na,x\nb,y\n");
   const std::string test = Put("test.csv", "text,label\na,x\nb,w\n");

@@ -111,6 +111,7 @@ inline void RepairSupervised(Config* c) {
   c->data.validation.clear(), c->data.test.clear(), c->data.label_column.clear();
   c->data.delimiter = ";", m.labels.clear(), m.problem_type = ProblemType::kSingleLabel;
   c->fleet.learners = c->mesh.tp;
+  c->evaluator.stop_at_return = 0;           // needs one learner
   c->evaluator.early_stopping_patience = 0;  // needs one learner
   if (c->mesh.tp > 1)
     c->learner.sync = LearnerSync::kAllReduce, c->network.normalize_observations = false;
