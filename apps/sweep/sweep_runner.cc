@@ -1,8 +1,6 @@
 // `troop sweep`: trains the runs of a SweepPlan as child processes, several at a time.
 #include "apps/sweep/sweep_runner.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <deque>
 #include <filesystem>
@@ -209,7 +207,7 @@ Result<int> TrySweep(const SweepOptions& options) {
     TROOP_ASSIGN_OR_RETURN(folder, MakeDiskStorage(plan.path));
   }
   if (!options.dry_run) {
-    TROOP_ASSIGN_OR_RETURN(lock, folder->Lock("lock", fmt::format("process {}", getpid())));
+    TROOP_ASSIGN_OR_RETURN(lock, LockRun(folder.get()));
   }
   if (plan.halving) {
     return RunHalving(plan, folder.get(),

@@ -80,8 +80,9 @@ bool HolderIsGone(Storage* storage) {
          process > 0 && kill(pid_t(process), 0) != 0 && errno == ESRCH;
 }
 
-// Takes the lock of a run. A launcher killed between fork and exec leaves the lock to its child for
-// a moment, so a lock of an exited process is retried for up to 1 s.
+}  // namespace
+
+// Another holder that is alive is an error at once.
 Result<std::unique_ptr<StorageLock>> LockRun(Storage* storage) {
   const std::string holder = fmt::format("process {}", getpid());
   Result<std::unique_ptr<StorageLock>> lock = storage->Lock(kLockFile, holder);
@@ -91,8 +92,6 @@ Result<std::unique_ptr<StorageLock>> LockRun(Storage* storage) {
   }
   return lock;
 }
-
-}  // namespace
 
 std::string RunPath(const Config& config) {
   std::error_code error;

@@ -29,6 +29,11 @@ struct RunFolder {
   std::string made;  // topmost folder that was created; empty: none
 };
 
+// Locks the folder of a run or a sweep by its file `lock`. A process that is killed between fork
+// and exec leaves the lock to its child for a moment, so a lock of an exited process is retried for
+// up to 1 s. Errors: kAlreadyExists, with the process that holds it.
+Result<std::unique_ptr<StorageLock>> LockRun(Storage* storage);
+
 enum class FolderUse {
   kFresh,      // must not hold a run yet
   kOverwrite,  // an existing run is removed first
