@@ -22,7 +22,8 @@ set(troop_tsan_tests
   "nn/(module|parallel/.*|rank_failure|transformer/transformer_ranks)"
   "paramserver/(digits|service/shard_server|shard/copy_on_write_floats|shard_threads)"
   "envs/vector/threaded_vector_env"
-  "learners/(external/external_algorithm|gpu/parallel_copy|mesh|sync/hogwild_updater)")
+  "learners/(external/external_algorithm|gpu/parallel_copy|mesh|supervised/bulk_predictor)"
+  "learners/sync/hogwild_updater")
 
 # Tests that start a thread, but are excluded from tsan.
 set(troop_tsan_left_out
@@ -30,7 +31,7 @@ set(troop_tsan_left_out
   # The library apps is a seventh of all compilation; but for the HTTP server's, the threads are
   # those of folders that are listed.
   "apps/(monitor/(dashboard_api|http_deferred|http_server)|serving/model_server)"
-  "apps/(planner/mesh_planner|selfcheck/sync_check)"
+  "apps/(deploy/predict_file|planner/mesh_planner|selfcheck/sync_check)"
   "fleet/launcher/process_memory"
   "cuda/.*")  # the emulated GPU switches stacks, which is not annotated for the thread sanitizer
 

@@ -158,7 +158,8 @@ TEST(ReviewTrialTest, RejectsWeightsOfAnotherModel) {
 
 // The confusion matrix counts the same reviews as the report; measures have the names of metrics.
 TEST(ReviewTrialTest, MeasuresBelongToTheReport) {
-  const TrainingConfig config = SupervisedConfig("bert");
+  TrainingConfig config = SupervisedConfig("bert");
+  config.learner.device = DeviceChoice::kCpu;  // a GPU gives accuracy and loss alone
   const auto data = Judging(config, 1, {1, 3, 4, 6});
   auto trial =
       TextEvaluator::Make(config, data, {.episodes = 12, .final = true}, FixtureWeights(config));
