@@ -148,7 +148,8 @@ def texts(build, quick, ours, peers):
         begin = time.monotonic()
         harness.run_program(command, cores=TEXT_CORES)
         wall = time.monotonic() - begin
-        rows = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+        lines = answers.read_text(encoding="utf-8").strip().split("\n")
+        rows = [json.loads(line) for line in lines]
         names = list(rows[0]["probabilities"])
         harness.collect([{"case": "predict-texts", "metric": "time", "unit": "s", "values": [wall],
                           "check": [len(rows), *(row["probabilities"][names[1]]

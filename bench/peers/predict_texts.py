@@ -68,10 +68,11 @@ def main():
     if options.make:
         make(options.folder, options.quick)
         return
-    lines = (options.folder / "texts.jsonl").read_text(encoding="utf-8").splitlines()
+    # splitlines would also split at U+0085, which reviews have.
+    lines = (options.folder / "texts.jsonl").read_text(encoding="utf-8").strip().split("\n")
     texts = [json.loads(line)["text"] for line in lines]
     model = transformers.BertForSequenceClassification.from_pretrained(options.folder / "model")
-    tokenizer = transformers.BertTokenizer(options.folder / "model/vocab.txt")
+    tokenizer = transformers.BertTokenizer.from_pretrained(options.folder / "model")
     pipe = transformers.pipeline("text-classification", model=model.eval(), tokenizer=tokenizer)
     some, best = texts[:TRIED], None
     for size in SIZES:
