@@ -237,18 +237,18 @@ Status LoadPretrained(const TrainingConfig& config, const Module& whole, std::sp
 
 }  // namespace
 
-BatchSchedule::BatchSchedule(const TrainingConfig& config, std::shared_ptr<const ReviewData> data)
-    : config_(config), data_(std::move(data)) {}
+BatchSchedule::BatchSchedule(const TrainingConfig& config, std::vector<std::int32_t> lengths)
+    : config_(config), lengths_(std::move(lengths)) {}
 
 // The order of an epoch is computed once; batches of other epochs rebuild it.
 BatchSchedule::Batch BatchSchedule::BatchOf(std::uint64_t number) {
-  const auto batches = std::uint64_t(BatchesOfEpoch(config_, data_->train.size()));
+  const auto batches = std::uint64_t(BatchesOfEpoch(config_, std::int64_t(lengths_.size())));
   const auto epoch = std::int64_t(number / batches);
   if (epoch != epoch_) {
-    order_.emplace(data_->lengths, BucketBatchSampler::Options{
-                                       .seed = std::uint64_t(config_.seed),
-                                       .epoch = epoch,
-                                       .batch_size = std::int32_t(config_.learner.batch_size)});
+    order_.emplace(lengths_, BucketBatchSampler::Options{
+                                 .seed = std::uint64_t(config_.seed),
+                                 .epoch = epoch,
+                                 .batch_size = std::int32_t(config_.learner.batch_size)});
     epoch_ = epoch;
   }
   return {
@@ -364,7 +364,7 @@ DistributedSampler::DistributedSampler(const TrainingConfig& config,
                                        std::shared_ptr<const ReviewData> data)
     : config_(config),
       data_(std::move(data)),
-      order_(config, data_),
+      order_(config, data_->lengths),
       batches_(config, data_->tokenizer) {
   if (config.learner.class_weights == ClassWeights::kBalanced)
     class_weights_ = BalancedClassWeights(classes_ = data_->train.labels);

@@ -21,18 +21,20 @@ namespace troop {
 // so that any number of learners sees the same epochs, and a resumed run continues exactly.
 class BatchSchedule {
  public:
-  BatchSchedule(const TrainingConfig& config, std::shared_ptr<const ReviewData> data);
+  // lengths: of the samples, in any unit; those of a batch are similar. Equal lengths: a plain
+  // shuffle.
+  BatchSchedule(const TrainingConfig& config, std::vector<std::int32_t> lengths);
   struct Batch {
     std::int64_t epoch = 0;
     std::uint64_t number = 0;  // of the batch, since the start of the run; the key of dropout
-    std::span<const std::int32_t> samples;  // indices into data.train, valid until the next call
+    std::span<const std::int32_t> samples;  // indices into the lengths, valid until the next call
   };
   // The batch of that number, counted from 0.
   Batch BatchOf(std::uint64_t number);
 
  private:
   const TrainingConfig config_;
-  const std::shared_ptr<const ReviewData> data_;
+  const std::vector<std::int32_t> lengths_;
   std::optional<BucketBatchSampler> order_;
   std::int64_t epoch_ = -1;  // of order_
 };

@@ -134,7 +134,7 @@ TEST(SupervisedTest, FiftyUpdatesMatchPyTorch) {
 // change: TROOP_WRITE_HIDDEN=tests/fixtures/supervised/hidden.json, then the script again.
 std::string HiddenWords(const TrainingConfig& config) {
   const auto data = Load(config);
-  BatchSchedule order(config, data);
+  BatchSchedule order(config, data->lengths);
   const TextCollator batches(config, data->tokenizer);
   std::string lines;
   for (std::uint64_t u = 0; u < 50; ++u) {
@@ -319,7 +319,7 @@ TEST(SupervisedTest, EachReviewComesOncePerEpoch) {
   const auto data = Load(config);
   std::vector<std::int32_t> all(12);
   std::iota(all.begin(), all.end(), 0);
-  BatchSchedule order(config, data), other(config, data);
+  BatchSchedule order(config, data->lengths), other(config, data->lengths);
   std::set<std::vector<std::int32_t>> courses;
   for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
     std::vector<std::int32_t> seen;
