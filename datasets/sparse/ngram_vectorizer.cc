@@ -1,0 +1,292 @@
+// Implements n-grams of words and characters, their vocabulary and their weighting.
+
+#include "datasets/sparse/ngram_vectorizer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "datasets/sparse/svmlight.h"
+#include "datasets/tokenizers/unicode.h"
+
+namespace troop {
+namespace {
+
+// Words or characters of a text, whose n-grams are substrings of `text`: unit i begins at
+// begins[i] and ends before ends[i].
+struct Units {
+  std::string text;
+  std::vector<std::size_t> begins, ends;
+  void Add(std::size_t begin, std::size_t end) {
+    begins.push_back(begin);
+    ends.push_back(end);
+  }
+};
+
+// Calls use(n-gram) for each n-gram, the shortest ones first. No memory is allocated, since most
+// n-grams of a text are only hashed.
+template <class Use>
+void ForEachNgram(const Units& units, const NgramOptions& options, const Use& use) {
+  const std::string_view text = units.text;
+  const std::size_t count = units.begins.size();
+  for (auto n = std::size_t(options.ngram_min); n <= std::size_t(options.ngram_max); ++n) {
+    for (std::size_t i = 0; i + n <= count; ++i)
+      use(text.substr(units.begins[i], units.ends[i + n - 1] - units.begins[i]));
+  }
+}
+
+bool IsAscii(std::string_view text) {
+  return std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
+}
+
+// The text in lower case; most texts are ASCII, which needs no table.
+std::string Lower(std::string_view text) {
+  if (!IsAscii(text)) return ToUtf8(LowerCase(ToUtf32(text)));
+  std::string lower(text);
+  for (char& c : lower) c = char(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  return lower;
+}
+
+// \w of Python: str.isalnum() or an underscore.
+bool IsWordChar(char32_t c) {
+  if (c < 0x80) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  }
+  return (CharFlagsOf(c) & (kCharLetter | kCharNumber)) != 0;
+}
+
+// str.isspace(), which Python's \s is too.
+bool IsSpace(char32_t c) { return (CharFlagsOf(c) & kCharSpace) != 0; }
+
+// Runs of two or more word characters, joined by single spaces.
+Units WordsOf(std::string_view text) {
+  Units units;
+  units.text.reserve(text.size());
+  std::size_t begin = 0, characters = 0;
+  const auto end_word = [&](std::size_t end) {
+    if (characters >= 2) {
+      if (!units.text.empty()) units.text += ' ';
+      const std::size_t at = units.text.size();
+      units.text += text.substr(begin, end - begin);
+      units.Add(at, units.text.size());
+    }
+    characters = 0;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t here = at;
+    const char32_t c = DecodeUtf8(text, &at);
+    if (!IsWordChar(c)) {
+      end_word(here);
+      continue;
+    }
+    if (characters++ == 0) begin = here;
+  }
+  end_word(text.size());
+  return units;
+}
+
+// All characters, where two or more spaces in a row become one.
+Units CharactersOf(std::string_view text) {
+  Units units;
+  std::size_t spaces = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t c = DecodeUtf8(text, &at);
+    spaces = IsSpace(c) ? spaces + 1 : 0;
+    if (spaces > 1) {  // replaces the first of them too
+      units.text.resize(units.begins.back());
+      units.ends.pop_back();
+      units.begins.pop_back();
+    }
+    const std::size_t begin = units.text.size();
+    AppendUtf8(spaces > 1 ? U' ' : c, &units.text);
+    units.Add(begin, units.text.size());
+  }
+  return units;
+}
+
+// The characters of a word with a space at both ends. A word shorter than n gives itself once.
+template <class Use>
+void ForEachWordNgram(const Units& word, const NgramOptions& options, const Use& use) {
+  const std::size_t count = word.begins.size();
+  for (auto n = std::size_t(options.ngram_min); n <= std::size_t(options.ngram_max); ++n) {
+    if (count <= n) return use(std::string_view(word.text));
+    for (std::size_t i = 0; i + n <= count; ++i)
+      use(std::string_view(word.text).substr(word.begins[i],
+                                             word.ends[i + n - 1] - word.begins[i]));
+  }
+}
+
+// Splits at white space, as str.split().
+template <class Use>
+void ForEachPaddedWord(std::string_view text, const Use& use) {
+  Units word;
+  const auto add = [&word](char32_t c) {
+    const std::size_t begin = word.text.size();
+    AppendUtf8(c, &word.text);
+    word.Add(begin, word.text.size());
+  };
+  const auto end_word = [&] {
+    if (!word.text.empty()) {
+      add(U' ');
+      use(word);
+    }
+    word = Units();
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t c = DecodeUtf8(text, &at);
+    if (IsSpace(c)) {
+      end_word();
+      continue;
+    }
+    if (word.text.empty()) add(U' ');
+    add(c);
+  }
+  end_word();
+}
+
+// Calls use(n-gram) for all n-grams of a text.
+template <class Use>
+void ForEachTerm(std::string_view raw, const NgramOptions& options, const Use& use) {
+  const std::string text = options.lowercase ? Lower(raw) : std::string(raw);
+  switch (options.analyzer) {
+    case NgramAnalyzer::kWord:
+      return ForEachNgram(WordsOf(text), options, use);
+    case NgramAnalyzer::kChar:
+      return ForEachNgram(CharactersOf(text), options, use);
+    case NgramAnalyzer::kCharWb:
+      return ForEachPaddedWord(text,
+                               [&](const Units& word) { ForEachWordNgram(word, options, use); });
+  }
+}
+
+// The scrambling of a block; its constants are those of the reference implementation.
+std::uint32_t Mixed(std::uint32_t k) { return std::rotl(k * 0xcc9e2d51U, 15) * 0x1b873593U; }
+
+// Column of a hashed n-gram: the absolute value of the signed hash, as in scikit-learn.
+std::int32_t HashedColumn(std::string_view term, std::int64_t width) {
+  const auto hash = static_cast<std::int32_t>(MurmurHash3(term));
+  return std::int32_t(std::abs(std::int64_t(hash)) % width);
+}
+
+}  // namespace
+
+// Reads blocks of four bytes in little-endian order.
+std::uint32_t MurmurHash3(std::string_view bytes) {
+  std::uint32_t h = 0;
+  const std::size_t blocks = bytes.size() / 4;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    std::uint32_t k = 0;
+    std::memcpy(&k, bytes.data() + 4 * i, 4);
+    h = std::rotl(h ^ Mixed(k), 13) * 5 + 0xe6546b64U;
+  }
+  // The last one to three bytes.
+  std::uint32_t tail = 0;
+  for (std::size_t i = bytes.size(); i-- > 4 * blocks;)
+    tail = tail << 8 | static_cast<unsigned char>(bytes[i]);
+  h ^= Mixed(tail);
+  h ^= std::uint32_t(bytes.size());
+  h = (h ^ h >> 16) * 0x85ebca6bU;
+  h = (h ^ h >> 13) * 0xc2b2ae35U;
+  return h ^ h >> 16;
+}
+
+// One pass over the texts for a vocabulary, and one for document frequencies.
+Result<NgramVectorizer> NgramVectorizer::Fit(const NgramOptions& options,
+                                             std::span<const std::string_view> texts) {
+  if (options.ngram_min < 1 || options.ngram_max < options.ngram_min) {
+    return InvalidArgument("ngram_range is [{}, {}], must be two numbers of 1 or more in order",
+                           options.ngram_min, options.ngram_max);
+  }
+  if (options.n_features < 0 || options.n_features > kSparseWidthMax) {
+    return InvalidArgument("n_features is {}, must be from 0 to {}", options.n_features,
+                           kSparseWidthMax);
+  }
+  NgramVectorizer made(options);
+  made.width_ = options.n_features;
+  if (options.n_features == 0) TROOP_RETURN_IF_ERROR(made.LearnVocabulary(texts));
+  if (options.use_idf) made.LearnFrequencies(texts);
+  return made;
+}
+
+// Counts the texts of each n-gram; columns are in the order of the terms' bytes.
+Status NgramVectorizer::LearnVocabulary(std::span<const std::string_view> texts) {
+  struct Seen {
+    std::int64_t texts = 0, last = -1;
+  };
+  TermMap<Seen> seen;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    ForEachTerm(texts[i], options_, [&](std::string_view term) {
+      auto found = seen.find(term);
+      if (found == seen.end()) found = seen.emplace(std::string(term), Seen()).first;
+      Seen& one = found->second;
+      if (std::exchange(one.last, std::int64_t(i)) != std::int64_t(i)) ++one.texts;
+    });
+  }
+  // The order of a hash table must not reach the columns: the terms are sorted below.
+  for (const auto& [term, one] : seen) {
+    if (one.texts >= options_.min_df) terms_.push_back(term);
+  }
+  if (terms_.empty()) {
+    return InvalidArgument("the {} texts have no n-gram that occurs in {} of them; lower min_df",
+                           texts.size(), options_.min_df);
+  }
+  if (std::ssize(terms_) > kSparseWidthMax) {
+    return InvalidArgument("the texts have {} n-grams, at most {} are supported; raise min_df",
+                           terms_.size(), kSparseWidthMax);
+  }
+  std::ranges::sort(terms_);
+  width_ = std::ssize(terms_);
+  column_.reserve(terms_.size());
+  for (std::size_t i = 0; i < terms_.size(); ++i) column_.emplace(terms_[i], std::int32_t(i));
+  return Status::Ok();
+}
+
+// The smoothed inverse document frequency, as if one more text had every n-gram.
+void NgramVectorizer::LearnFrequencies(std::span<const std::string_view> texts) {
+  std::vector<std::int64_t> frequency(std::size_t(width_), 0);
+  std::vector<std::int32_t> columns;
+  for (const std::string_view text : texts) {
+    Columns(text, &columns);
+    const auto rest = std::ranges::unique(columns);
+    columns.erase(rest.begin(), rest.end());
+    for (const std::int32_t column : columns) ++frequency[std::size_t(column)];
+  }
+  for (const std::int64_t texts_of : frequency)
+    idf_.push_back(float(std::log(double(1 + texts.size()) / double(1 + texts_of)) + 1));
+}
+
+// The columns of all n-grams of a text, sorted, each as often as it occurs.
+void NgramVectorizer::Columns(std::string_view text, std::vector<std::int32_t>* columns) const {
+  columns->clear();
+  ForEachTerm(text, options_, [&](std::string_view term) {
+    if (options_.n_features > 0) return columns->push_back(HashedColumn(term, width_));
+    if (const auto found = column_.find(term); found != column_.end())
+      columns->push_back(found->second);
+  });
+  std::ranges::sort(*columns);
+}
+
+// Steps: counts, weights in f64, norm.
+void NgramVectorizer::Transform(std::string_view text, SparseRows* rows) const {
+  std::vector<std::int32_t> columns;
+  Columns(text, &columns);
+  std::vector<double> values;
+  double squares = 0;
+  for (std::size_t i = 0, next = 0; i < columns.size(); i = next) {
+    while (next < columns.size() && columns[next] == columns[i]) ++next;
+    double value = options_.binary ? 1 : double(next - i);
+    if (options_.sublinear_tf) value = 1 + std::log(value);
+    if (options_.use_idf) value *= double(idf_[std::size_t(columns[i])]);
+    squares += value * value;
+    values.push_back(value);
+    rows->columns.push_back(columns[i]);
+  }
+  // A row of zeros keeps its norm.
+  const double scale = options_.norm == RowNorm::kL2 && squares > 0 ? 1 / std::sqrt(squares) : 1;
+  for (const double value : values) rows->values.push_back(float(value * scale));
+  rows->EndRow();
+}
+
+}  // namespace troop

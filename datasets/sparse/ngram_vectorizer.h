@@ -1,0 +1,89 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/config/enum_names.h"
+#include "core/tensor/sparse_rows.h"
+
+namespace troop {
+
+// Unit of the n-grams, as in scikit-learn:
+//   kWord    words of two or more letters, digits or underscores (\b\w\w+\b)
+//   kChar    characters; runs of spaces count as one space
+//   kCharWb  characters within a word, with a space at both of its ends
+enum class NgramAnalyzer : std::uint8_t { kWord, kChar, kCharWb };
+constexpr auto EnumNames(NgramAnalyzer) {
+  return std::to_array<std::string_view>({"word", "char", "char_wb"});
+}
+
+// Norm of a row after weighting.
+enum class RowNorm : std::uint8_t { kNone, kL2 };
+constexpr auto EnumNames(RowNorm) { return std::to_array<std::string_view>({"none", "l2"}); }
+
+// How texts become rows. Members have the names of scikit-learn's parameters.
+struct NgramOptions {
+  NgramAnalyzer analyzer = NgramAnalyzer::kWord;
+  std::int64_t ngram_min = 1, ngram_max = 1;  // ngram_range
+  bool lowercase = true;
+  bool binary = false;          // 1 for each n-gram of a text, however often it occurs
+  std::int64_t n_features = 0;  // columns of hashed n-grams; 0: a vocabulary of counted ones
+  std::int64_t min_df = 1;      // texts in which an n-gram of the vocabulary occurs, at least
+  bool use_idf = false;         // multiply by ln((1 + n) / (1 + df)) + 1
+  bool sublinear_tf = false;    // 1 + ln(count) instead of the count
+  RowNorm norm = RowNorm::kNone;
+};
+
+// Turns texts into rows of n-gram counts or TF-IDF values, equal to scikit-learn's CountVectorizer,
+// TfidfVectorizer and HashingVectorizer (with alternate_sign = False). Immutable once fitted: any
+// thread may call Transform.
+class NgramVectorizer {
+ public:
+  // Learns the vocabulary and the document frequencies. A vectorizer without either (hashed, no
+  // idf) ignores the texts. O(n-grams). Errors: kInvalidArgument: an n-gram range that is empty or
+  // begins below 1; no n-gram is left; more of them than kSparseWidthMax.
+  static Result<NgramVectorizer> Fit(const NgramOptions& options,
+                                     std::span<const std::string_view> texts);
+  // Appends the row of a text to `rows`, whose width is width(). N-grams outside the vocabulary are
+  // left out. O(n-grams log n-grams).
+  void Transform(std::string_view text, SparseRows* rows) const;
+
+  const NgramOptions& options() const { return options_; }
+  std::int64_t width() const { return width_; }
+  // The vocabulary in column order, sorted by bytes; empty: hashed.
+  const std::vector<std::string>& terms() const { return terms_; }
+  const std::vector<float>& idf() const { return idf_; }  // [width]; empty: not used
+
+ private:
+  struct StringHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
+  };
+  template <class T>
+  using TermMap = std::unordered_map<std::string, T, StringHash, std::equal_to<>>;
+
+  explicit NgramVectorizer(const NgramOptions& options) : options_(options) {}
+  Status LearnVocabulary(std::span<const std::string_view> texts);
+  void LearnFrequencies(std::span<const std::string_view> texts);
+  void Columns(std::string_view text, std::vector<std::int32_t>* columns) const;
+
+  NgramOptions options_;
+  std::int64_t width_ = 0;
+  std::vector<std::string> terms_;
+  TermMap<std::int32_t> column_;
+  std::vector<float> idf_;
+};
+
+// 32-bit MurmurHash3 with seed 0 (Appleby 2011), scikit-learn's hash of features.
+std::uint32_t MurmurHash3(std::string_view bytes);
+
+}  // namespace troop
