@@ -20,6 +20,8 @@ troop_pkg_target(zmq libzmq)
 troop_pkg_target(sodium libsodium)
 troop_pkg_target(lz4 liblz4)
 troop_pkg_target(zstd libzstd)
+troop_pkg_target(png libpng)
+troop_pkg_target(jpeg libjpeg)
 
 # A wheel links Cairo and its dependencies statically: the shared library loads X11, which
 # auditwheel assumes on every machine, and which containers lack (docs/decisions/0028-wheels.md).

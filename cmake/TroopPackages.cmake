@@ -25,8 +25,8 @@ endif()
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libtroop-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libarchive-dev, libbz2-dev, libcereal-dev, libdnnl-dev, \
-libfmt-dev, libgif-dev, liblz4-dev, liblzma-dev, libsodium-dev, libspdlog-dev, \
-libtomlplusplus-dev, libzmq3-dev, libzstd-dev, nlohmann-json3-dev, zlib1g-dev")
+libfmt-dev, libgif-dev, libjpeg-dev, liblz4-dev, liblzma-dev, libpng-dev, libsodium-dev, \
+libspdlog-dev, libtomlplusplus-dev, libzmq3-dev, libzstd-dev, nlohmann-json3-dev, zlib1g-dev")
 set(CPACK_DEBIAN_POLICY_PACKAGE_NAME libtroop-policy)
 set(CPACK_DEBIAN_POLICY_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_POLICY_PACKAGE_SHLIBDEPS ON)

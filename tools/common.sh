@@ -44,9 +44,9 @@ finish_background() {
 }
 
 build_packages=(ca-certificates cmake cppzmq-dev g++ libarchive-dev libbz2-dev libcairo2-dev
-  libcereal-dev libcli11-dev libdnnl-dev libfmt-dev libgif-dev libjs-chart.js liblz4-dev
-  liblzma-dev libsodium-dev libspdlog-dev libtomlplusplus-dev libzmq3-dev libzstd-dev ninja-build
-  nlohmann-json3-dev pkg-config zlib1g-dev)
+  libcereal-dev libcli11-dev libdnnl-dev libfmt-dev libgif-dev libjpeg-dev libjs-chart.js
+  liblz4-dev liblzma-dev libpng-dev libsodium-dev libspdlog-dev libtomlplusplus-dev libzmq3-dev
+  libzstd-dev ninja-build nlohmann-json3-dev pkg-config zlib1g-dev)
 test_packages=(clang-format codespell fonts-dejavu-core git libbenchmark-dev libgmock-dev
   libgtest-dev lld python3 python3-dev python3-venv)
 # Packages that only running tests need.
