@@ -27,6 +27,7 @@ enum class Purpose : std::uint32_t {
   kNoisyUpdates = 18,    // noisy networks: seed of an update; index: learner; episode: update
   kNoisyActing = 19,     // noisy networks: seed of an episode; index and episode: its environment's
   kNoisyLayer = 20,      // from such a seed; index: place of the layer; episode: draw
+  kAugmentation = 21,    // changes of training images; index: image in its data set; episode: epoch
 };
 
 // Identifies a random stream by its purpose, independent of the role that computes it.
