@@ -60,13 +60,14 @@ bool IsWordChar(char32_t c) {
 // str.isspace(), which Python's \s is too.
 bool IsSpace(char32_t c) { return (CharFlagsOf(c) & kCharSpace) != 0; }
 
-// Runs of two or more word characters, joined by single spaces.
-Units WordsOf(std::string_view text) {
+// Runs of at least `length_min` word characters, joined by single spaces.
+Units WordsOf(std::string_view text, std::int64_t length_min) {
   Units units;
   units.text.reserve(text.size());
-  std::size_t begin = 0, characters = 0;
+  std::size_t begin = 0;
+  std::int64_t characters = 0;
   const auto end_word = [&](std::size_t end) {
-    if (characters >= 2) {
+    if (characters >= length_min && characters > 0) {
       if (!units.text.empty()) units.text += ' ';
       const std::size_t at = units.text.size();
       units.text += text.substr(begin, end - begin);
@@ -152,7 +153,7 @@ void ForEachTerm(std::string_view raw, const NgramOptions& options, const Use& u
   const std::string text = options.lowercase ? Lower(raw) : std::string(raw);
   switch (options.analyzer) {
     case NgramAnalyzer::kWord:
-      return ForEachNgram(WordsOf(text), options, use);
+      return ForEachNgram(WordsOf(text, options.word_length_min), options, use);
     case NgramAnalyzer::kChar:
       return ForEachNgram(CharactersOf(text), options, use);
     case NgramAnalyzer::kCharWb:

@@ -16,7 +16,7 @@
 namespace troop {
 
 // Unit of the n-grams, as in scikit-learn:
-//   kWord    words of two or more letters, digits or underscores (\b\w\w+\b)
+//   kWord    words of letters, digits and underscores (NgramOptions::word_length_min)
 //   kChar    characters; runs of spaces count as one space
 //   kCharWb  characters within a word, with a space at both of its ends
 enum class NgramAnalyzer : std::uint8_t { kWord, kChar, kCharWb };
@@ -33,6 +33,9 @@ struct NgramOptions {
   NgramAnalyzer analyzer = NgramAnalyzer::kWord;
   std::int64_t ngram_min = 1, ngram_max = 1;  // ngram_range
   bool lowercase = true;
+  // Shortest words: 2 is scikit-learn's token_pattern \b\w\w+\b, 1 is \b\w+\b, which keeps "I" and
+  // the digits of ratings.
+  std::int64_t word_length_min = 2;
   bool binary = false;          // 1 for each n-gram of a text, however often it occurs
   std::int64_t n_features = 0;  // columns of hashed n-grams; 0: a vocabulary of counted ones
   std::int64_t min_df = 1;      // texts in which an n-gram of the vocabulary occurs, at least
