@@ -3,9 +3,7 @@
 #include "datasets/sparse/ngram_vectorizer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "datasets/sparse/svmlight.h"
@@ -162,9 +160,6 @@ void ForEachTerm(std::string_view raw, const NgramOptions& options, const Use& u
   }
 }
 
-// The scrambling of a block; its constants are those of the reference implementation.
-std::uint32_t Mixed(std::uint32_t k) { return std::rotl(k * 0xcc9e2d51U, 15) * 0x1b873593U; }
-
 // Column of a hashed n-gram: the absolute value of the signed hash, as in scikit-learn.
 std::int32_t HashedColumn(std::string_view term, std::int64_t width) {
   const auto hash = static_cast<std::int32_t>(MurmurHash3(term));
@@ -172,26 +167,6 @@ std::int32_t HashedColumn(std::string_view term, std::int64_t width) {
 }
 
 }  // namespace
-
-// Reads blocks of four bytes in little-endian order.
-std::uint32_t MurmurHash3(std::string_view bytes) {
-  std::uint32_t h = 0;
-  const std::size_t blocks = bytes.size() / 4;
-  for (std::size_t i = 0; i < blocks; ++i) {
-    std::uint32_t k = 0;
-    std::memcpy(&k, bytes.data() + 4 * i, 4);
-    h = std::rotl(h ^ Mixed(k), 13) * 5 + 0xe6546b64U;
-  }
-  // The last one to three bytes.
-  std::uint32_t tail = 0;
-  for (std::size_t i = bytes.size(); i-- > 4 * blocks;)
-    tail = tail << 8 | static_cast<unsigned char>(bytes[i]);
-  h ^= Mixed(tail);
-  h ^= std::uint32_t(bytes.size());
-  h = (h ^ h >> 16) * 0x85ebca6bU;
-  h = (h ^ h >> 13) * 0xc2b2ae35U;
-  return h ^ h >> 16;
-}
 
 // One pass over the texts for a vocabulary, and one for document frequencies.
 Result<NgramVectorizer> NgramVectorizer::Fit(const NgramOptions& options,
@@ -216,18 +191,17 @@ Status NgramVectorizer::LearnVocabulary(std::span<const std::string_view> texts)
   struct Seen {
     std::int64_t texts = 0, last = -1;
   };
-  TermMap<Seen> seen;
+  TermTable table;
+  std::vector<Seen> seen;  // by the id of the term
   for (std::size_t i = 0; i < texts.size(); ++i) {
     ForEachTerm(texts[i], options_, [&](std::string_view term) {
-      auto found = seen.find(term);
-      if (found == seen.end()) found = seen.emplace(std::string(term), Seen()).first;
-      Seen& one = found->second;
-      if (std::exchange(one.last, std::int64_t(i)) != std::int64_t(i)) ++one.texts;
+      const auto id = std::size_t(table.Insert(term));
+      if (id == seen.size()) seen.emplace_back();
+      if (std::exchange(seen[id].last, std::int64_t(i)) != std::int64_t(i)) ++seen[id].texts;
     });
   }
-  // The order of a hash table must not reach the columns: the terms are sorted below.
-  for (const auto& [term, one] : seen) {
-    if (one.texts >= options_.min_df) terms_.push_back(term);
+  for (std::size_t id = 0; id < seen.size(); ++id) {
+    if (seen[id].texts >= options_.min_df) terms_.emplace_back(table.term(std::int32_t(id)));
   }
   if (terms_.empty()) {
     return InvalidArgument("the {} texts have no n-gram that occurs in {} of them; lower min_df",
@@ -239,8 +213,8 @@ Status NgramVectorizer::LearnVocabulary(std::span<const std::string_view> texts)
   }
   std::ranges::sort(terms_);
   width_ = std::ssize(terms_);
-  column_.reserve(terms_.size());
-  for (std::size_t i = 0; i < terms_.size(); ++i) column_.emplace(terms_[i], std::int32_t(i));
+  // Inserted in column order, so that the ids are the columns.
+  for (const std::string& term : terms_) columns_.Insert(term);
   return Status::Ok();
 }
 
@@ -263,8 +237,7 @@ void NgramVectorizer::Columns(std::string_view text, std::vector<std::int32_t>* 
   columns->clear();
   ForEachTerm(text, options_, [&](std::string_view term) {
     if (options_.n_features > 0) return columns->push_back(HashedColumn(term, width_));
-    if (const auto found = column_.find(term); found != column_.end())
-      columns->push_back(found->second);
+    if (const std::int32_t column = columns_.Find(term); column >= 0) columns->push_back(column);
   });
   std::ranges::sort(*columns);
 }

@@ -2,16 +2,15 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/base/status.h"
 #include "core/config/enum_names.h"
 #include "core/tensor/sparse_rows.h"
+#include "datasets/sparse/term_table.h"
 
 namespace troop {
 
@@ -65,15 +64,6 @@ class NgramVectorizer {
   const std::vector<float>& idf() const { return idf_; }  // [width]; empty: not used
 
  private:
-  struct StringHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
-  };
-  template <class T>
-  using TermMap = std::unordered_map<std::string, T, StringHash, std::equal_to<>>;
-
   explicit NgramVectorizer(const NgramOptions& options) : options_(options) {}
   Status LearnVocabulary(std::span<const std::string_view> texts);
   void LearnFrequencies(std::span<const std::string_view> texts);
@@ -82,11 +72,8 @@ class NgramVectorizer {
   NgramOptions options_;
   std::int64_t width_ = 0;
   std::vector<std::string> terms_;
-  TermMap<std::int32_t> column_;
+  TermTable columns_;  // of the terms
   std::vector<float> idf_;
 };
-
-// 32-bit MurmurHash3 with seed 0 (Appleby 2011), scikit-learn's hash of features.
-std::uint32_t MurmurHash3(std::string_view bytes);
 
 }  // namespace troop

@@ -67,6 +67,25 @@ TEST(NgramVectorizerTest, HashesAreThoseOfMurmurHash3) {
   EXPECT_EQ(MurmurHash3("Hello, world!"), 0xc0363e43u);
 }
 
+// Enough terms for several doublings, with an empty one and one with a zero byte.
+TEST(TermTableTest, TermsKeepTheirIds) {
+  TermTable table;
+  const std::string zero("a\0b", 3);
+  EXPECT_EQ(table.Insert(""), 0);
+  EXPECT_EQ(table.Insert(zero), 1);
+  for (int i = 2; i < 5000; ++i) ASSERT_EQ(table.Insert(std::to_string(i)), i);
+  for (int i = 2; i < 5000; ++i) {
+    ASSERT_EQ(table.Insert(std::to_string(i)), i);
+    ASSERT_EQ(table.Find(std::to_string(i)), i);
+    ASSERT_EQ(table.term(i), std::to_string(i));
+  }
+  EXPECT_EQ(table.size(), 5000);
+  EXPECT_EQ(table.Find(""), 0);
+  EXPECT_EQ(table.Find(zero), 1);
+  EXPECT_EQ(table.Find("a"), -1);
+  EXPECT_EQ(table.Find("5000"), -1);
+}
+
 // A text without any known n-gram is a row without entries.
 TEST(NgramVectorizerTest, UnknownTermsAreLeftOut) {
   const std::string_view texts[] = {"good film", "bad film"};
