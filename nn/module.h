@@ -88,6 +88,7 @@ struct StepContext {
   TensorGroup* tensor = nullptr;         // for a tensor-parallel module: the group of its ranks
   const Sequences* sequences = nullptr;  // for recurrent layers, which need them in both passes
   std::optional<NoiseKey> noise = {};    // for noisy layers; nullopt: their means alone
+  std::span<float> statistics = {};      // [P], of the batch, written by Forward (MakeBatchNorm)
 };
 
 // Activations that Forward keeps for Backward, at fixed addresses. Plan::cache_bytes, 64-byte

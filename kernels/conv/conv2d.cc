@@ -54,8 +54,8 @@ std::unique_ptr<LayerKernel> MakeConvKernel(const ConvShape& shape, const Kernel
   auto library = MakeDnnlConv(shape, options);
   const ConvGradientBF16 gradient = ConvGradientBF16For(BestCpuLevel());
   constexpr std::int64_t kElementsMax = 1 << 30;  // per item: positions are 32-bit
-  // f32, processors without bf16 products, and huge images use oneDNN for everything.
-  if (options.compute != DType::kBF16 || gradient == nullptr ||
+  // f32, processors without bf16 products, padding, groups and huge images use oneDNN alone.
+  if (!shape.plain() || options.compute != DType::kBF16 || gradient == nullptr ||
       shape.height * shape.width * shape.channels > kElementsMax)
     return library;
   return std::make_unique<BF16Conv>(shape, std::move(library), gradient);

@@ -12,20 +12,24 @@ namespace {
 template <class F>
 void ForEachProduct(const ConvShape& s, std::int64_t batch, F&& visit) {
   const std::int64_t rows = s.out_height(), columns = s.out_width();
-  // Layouts: x [b, height, width, c], weight [o, r, t, c], z [b, p, q, o]; no padding.
-  // b: item; p, q: output position; o: filter; r, t: tap; c: channel.
+  // Layouts: x [b, height, width, c], weight [o, r, t, c], z [b, p, q, o].
+  // b: item; p, q: output position; o: filter; r, t: tap; c: channel within the filter's group.
+  const std::int64_t inputs = s.channels / s.groups, outputs = s.filters / s.groups;
   for (std::int64_t b = 0; b < batch; ++b)
     for (std::int64_t p = 0; p < rows; ++p)
       for (std::int64_t q = 0; q < columns; ++q)
         for (std::int64_t o = 0; o < s.filters; ++o)
           for (std::int64_t r = 0; r < s.kernel; ++r)
             for (std::int64_t t = 0; t < s.kernel; ++t)
-              for (std::int64_t c = 0; c < s.channels; ++c)
-                visit(
-                    ((o * s.kernel + r) * s.kernel + t) * s.channels + c,
-                    ((b * s.height + p * s.stride + r) * s.width + q * s.stride + t) * s.channels +
-                        c,
-                    ((b * rows + p) * columns + q) * s.filters + o);
+              for (std::int64_t c = 0; c < inputs; ++c) {
+                // Products with padding are 0.
+                const std::int64_t y = p * s.stride + r - s.padding;
+                const std::int64_t x = q * s.stride + t - s.padding;
+                if (y < 0 || y >= s.height || x < 0 || x >= s.width) continue;
+                visit(((o * s.kernel + r) * s.kernel + t) * inputs + c,
+                      ((b * s.height + y) * s.width + x) * s.channels + o / outputs * inputs + c,
+                      ((b * rows + p) * columns + q) * s.filters + o);
+              }
 }
 
 }  // namespace
@@ -51,7 +55,7 @@ void ConvBackwardDataReference(const ConvShape& shape, std::int64_t batch, const
 
 void ConvBackwardWeightReference(const ConvShape& shape, std::int64_t batch, const double* x,
                                  const double* dz, double* dw, double* db) {
-  std::fill_n(dw, shape.filters * shape.kernel * shape.kernel * shape.channels, 0.0);
+  std::fill_n(dw, shape.filters * shape.fan_in(), 0.0);
   std::fill_n(db, shape.filters, 0.0);
   ForEachProduct(shape, batch, [&](std::int64_t w, std::int64_t in, std::int64_t out) {
     dw[w] += dz[out] * x[in];

@@ -12,7 +12,7 @@ void ConvForwardReference(const ConvShape& shape, Activation activation, std::in
 // Overwrites dx.
 void ConvBackwardDataReference(const ConvShape& shape, std::int64_t batch, const double* weight,
                                const double* dz, double* dx);
-// Overwrites dw [filters, kernel, kernel, channels] and db [filters].
+// Overwrites dw [filters, kernel, kernel, channels / groups] and db [filters].
 void ConvBackwardWeightReference(const ConvShape& shape, std::int64_t batch, const double* x,
                                  const double* dz, double* dw, double* db);
 

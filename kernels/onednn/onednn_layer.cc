@@ -149,38 +149,38 @@ struct ConvKind {
     return {{batch, shape.filters, shape.out_height(), shape.out_width()}, type, Tag::nhwc};
   }
   Desc Weight(memory::data_type type, bool plain) const {
-    return {{shape.filters, shape.channels, shape.kernel, shape.kernel},
+    const std::int64_t groups = shape.groups, k = shape.kernel;
+    if (groups == 1) {
+      return {{shape.filters, shape.channels, k, k}, type, plain ? Tag::ohwi : Tag::any};
+    }
+    // The group is a separate axis, the outermost one of the plain layout.
+    return {{groups, shape.filters / groups, shape.channels / groups, k, k},
             type,
-            plain ? Tag::ohwi : Tag::any};
+            plain ? Tag::gohwi : Tag::any};
   }
   std::int64_t outputs() const { return shape.filters; }
   memory::dims strides() const { return {shape.stride, shape.stride}; }
+  memory::dims padding() const { return {shape.padding, shape.padding}; }  // at each end
 
   static constexpr dnnl::algorithm kDirect = dnnl::algorithm::convolution_direct;
   using ForwardPd = dnnl::convolution_forward::primitive_desc;
   ForwardPd Forward(const ArrayDescs& d, const dnnl::primitive_attr& attr,
                     const dnnl::engine& engine) const {
-    return {{prop_kind::forward_training,
-             kDirect,
-             d.x,
-             d.weight,
-             d.bias,
-             d.y,
-             strides(),
-             {0, 0},
-             {0, 0}},
+    return {{prop_kind::forward_training, kDirect, d.x, d.weight, d.bias, d.y, strides(), padding(),
+             padding()},
             attr,
             engine};
   }
   using DataPd = dnnl::convolution_backward_data::primitive_desc;
   DataPd BackwardData(const ArrayDescs& d, const dnnl::primitive_attr& attr,
                       const dnnl::engine& engine, const ForwardPd& hint) const {
-    return {{kDirect, d.x, d.weight, d.y, strides(), {0, 0}, {0, 0}}, attr, engine, hint};
+    return {{kDirect, d.x, d.weight, d.y, strides(), padding(), padding()}, attr, engine, hint};
   }
   using WeightPd = dnnl::convolution_backward_weights::primitive_desc;
   WeightPd BackwardWeight(const ArrayDescs& d, const dnnl::primitive_attr& attr,
                           const dnnl::engine& engine, const ForwardPd& hint) const {
-    return {{kDirect, d.x, d.weight, d.bias, d.y, strides(), {0, 0}, {0, 0}}, attr, engine, hint};
+    return {
+        {kDirect, d.x, d.weight, d.bias, d.y, strides(), padding(), padding()}, attr, engine, hint};
   }
   static dnnl::primitive Make(const ForwardPd& pd) { return dnnl::convolution_forward(pd); }
   static dnnl::primitive Make(const DataPd& pd) { return dnnl::convolution_backward_data(pd); }
@@ -427,10 +427,13 @@ std::unique_ptr<LayerKernel> MakeDnnlLinear(const LinearShape& shape,
 }
 
 std::unique_ptr<LayerKernel> MakeDnnlConv(const ConvShape& shape, const KernelOptions& options) {
-  TROOP_CHECK(shape.kernel > 0 && shape.stride > 0 && shape.kernel <= shape.height &&
-                  shape.kernel <= shape.width && shape.channels > 0 && shape.filters > 0,
-              "conv2d kernel {} stride {} on [{}, {}, {}]", shape.kernel, shape.stride,
-              shape.height, shape.width, shape.channels);
+  TROOP_CHECK(shape.kernel > 0 && shape.stride > 0 && shape.padding >= 0 &&
+                  shape.kernel <= shape.height + 2 * shape.padding &&
+                  shape.kernel <= shape.width + 2 * shape.padding && shape.channels > 0 &&
+                  shape.filters > 0 && shape.groups > 0 && shape.channels % shape.groups == 0 &&
+                  shape.filters % shape.groups == 0,
+              "conv2d kernel {} stride {} padding {} groups {} on [{}, {}, {}]", shape.kernel,
+              shape.stride, shape.padding, shape.groups, shape.height, shape.width, shape.channels);
   return NoThrow("setup", [&]() -> std::unique_ptr<LayerKernel> {
     return std::make_unique<DnnlLayer<ConvKind>>(ConvKind{shape}, options);
   });

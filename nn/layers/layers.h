@@ -36,8 +36,10 @@ struct NoisyLinearOptions {
 };
 std::unique_ptr<Module> MakeNoisyLinear(const NoisyLinearOptions& options);
 
-// Convolution: [B, h, w, c] → [B, h', w', filters], h' = (h - kernel) / stride + 1: no padding.
-// Parameters: weight [filters, kernel, kernel, c], bias [filters]. REQUIRES: kernel <= h, w.
+// Convolution: [B, h, w, c] → [B, h', w', filters], h' = (h + 2 padding - kernel) / stride + 1.
+// Parameters: weight [filters, kernel, kernel, c / groups], and with `bias` bias [filters]. The
+// filters of a group see the channels of that group alone. REQUIRES: kernel <= h + 2 padding, w + 2
+// padding; groups divide c and filters.
 struct Conv2dOptions {
   std::int64_t height = 0;
   std::int64_t width = 0;
@@ -46,6 +48,9 @@ struct Conv2dOptions {
   std::int64_t kernel = 1;
   std::int64_t stride = 1;
   Activation activation = Activation::kNone;
+  std::int64_t padding = 0;
+  std::int64_t groups = 1;
+  bool bias = true;  // false: a batch normalization follows, which has one
 };
 std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& options);
 

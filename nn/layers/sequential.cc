@@ -205,6 +205,7 @@ class Sequential final : public Module {
     part.value = context.value.subspan(first, count);
     part.packed = packed.parts[i].get();
     if (!context.gradient.empty()) part.gradient = context.gradient.subspan(first, count);
+    if (!context.statistics.empty()) part.statistics = context.statistics.subspan(first, count);
     part.workspace = context.workspace.subspan(2 * layout.wide);
     return part;
   }

@@ -27,11 +27,12 @@ struct WeightedOptions {
   Shape weight;
   std::int64_t fan_in;
   Activation activation;
+  bool bias = true;
   std::function<std::unique_ptr<LayerKernel>(const KernelOptions&)> make_kernel;
 };
 
-// Parameters: weight, then bias. The cache holds the output if there is an activation, from which
-// its derivative is computed.
+// Parameters: weight, then bias, if there is one. The cache holds the output if there is an
+// activation, from which its derivative is computed.
 class WeightedLayer final : public Module {
  public:
   // The bias begins at the next cache line.
@@ -40,15 +41,19 @@ class WeightedLayer final : public Module {
     const std::int64_t bias_at = AlignParams(options_.weight.elements());
     params_ = {{"weight", options_.weight, 0, init, options_.fan_in},
                {"bias", {options_.weight[0]}, bias_at, init, options_.fan_in}};
+    if (options_.bias) return;
+    // The kernels add a bias in any case.
+    params_.pop_back();
+    zeros_.assign(std::size_t(options_.weight[0]), 0.0f);
   }
 
   std::span<const ParamSpec> params() const override { return params_; }
 
-  // The workspace holds the gradient before the activation.
+  // The workspace holds the gradient before the activation, and that of a bias of zeros.
   Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
     TROOP_RETURN_IF_ERROR(CheckInput(in, options_.in, options_.name));
     const TensorSpec out{DType::kF32, options_.out.Prepend(in[0].shape[0])};
-    Plan plan{.out = {out}, .workspace_bytes = AlignBytes(out.bytes())};
+    Plan plan{.out = {out}, .workspace_bytes = AlignBytes(out.bytes()) + ZerosBytes()};
     if (options_.activation != Activation::kNone) {
       plan.cache_bytes = AlignBytes(out.bytes());
       plan.cache_begins_with_out = true;
@@ -107,7 +112,8 @@ class WeightedLayer final : public Module {
     if (!context.gradient.empty()) {
       packed.kernel->BackwardWeight(
           batch, in[0].bytes().data(), dz,
-          {context.gradient.data(), context.gradient.data() + params_[1].offset},
+          {context.gradient.data(),
+           BiasGradient(context, AlignBytes(std::size_t(dout[0].elements()) * sizeof(float)))},
           context.accumulate);
     }
     if (!din.empty() && !din[0].empty()) {
@@ -118,7 +124,17 @@ class WeightedLayer final : public Module {
 
  private:
   LayerWeights Weights(std::span<const float> value) const {
-    return {value.data(), value.data() + params_[1].offset};
+    return {value.data(), options_.bias ? value.data() + params_[1].offset : zeros_.data()};
+  }
+  // Workspace of a gradient that is not wanted; 0 with a bias.
+  std::size_t ZerosBytes() const { return AlignBytes(zeros_.size() * sizeof(float)); }
+  // Its place in the gradient, or in the workspace after `used` bytes, where it is discarded.
+  float* BiasGradient(const StepContext& context, std::size_t used) const {
+    if (options_.bias) return context.gradient.data() + params_[1].offset;
+    float* const unused = reinterpret_cast<float*>(context.workspace.subspan(used).data());
+    // The kernel may add, and numbers that were never set could be slow or trap.
+    std::copy(zeros_.begin(), zeros_.end(), unused);
+    return unused;
   }
   void CheckDType(const WeightedPacked& packed, const ConstTensor& in) const {
     TROOP_CHECK(in.dtype() == packed.compute, "{} computes in {}, its input is {}", options_.name,
@@ -126,6 +142,7 @@ class WeightedLayer final : public Module {
   }
   const WeightedOptions options_;
   std::vector<ParamSpec> params_;
+  std::vector<float> zeros_;  // without a bias: the kernel's
 };
 
 }  // namespace
@@ -146,14 +163,16 @@ std::unique_ptr<Module> MakeLinear(std::int64_t in, std::int64_t units, Activati
 
 // Fan-in: inputs of one filter application.
 std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& o) {
-  const ConvShape shape{o.height, o.width, o.channels, o.filters, o.kernel, o.stride};
+  const ConvShape shape{o.height, o.width,  o.channels, o.filters,
+                        o.kernel, o.stride, o.padding,  o.groups};
   return std::make_unique<WeightedLayer>(WeightedOptions{
       .name = "conv2d",
       .in = o.height * o.width * o.channels,
       .out = {shape.out_height(), shape.out_width(), o.filters},
-      .weight = {o.filters, o.kernel, o.kernel, o.channels},
-      .fan_in = o.kernel * o.kernel * o.channels,
+      .weight = {o.filters, o.kernel, o.kernel, o.channels / o.groups},
+      .fan_in = shape.fan_in(),
       .activation = o.activation,
+      .bias = o.bias,
       .make_kernel = [=](const KernelOptions& k) { return MakeConvKernel(shape, k); }});
 }
 

@@ -49,7 +49,10 @@ class ModuleBench {
   }
 
   StepContext Context() {
-    return {.value = value, .packed = packed.get(), .workspace = workspace_.bytes()};
+    return {.value = value,
+            .packed = packed.get(),
+            .workspace = workspace_.bytes(),
+            .statistics = statistics};
   }
 
   const Module& module_;
@@ -57,6 +60,7 @@ class ModuleBench {
   std::vector<float> value, gradient;
   Tensor input, output, direction;
   std::unique_ptr<Packed> packed;
+  std::span<float> statistics;  // of batches; empty: not wanted
 
  private:
   ModuleBench(const Module& module, Tensor in, std::vector<ConstTensor> given, Precision precision,

@@ -18,11 +18,12 @@ using MakeKernel = std::unique_ptr<LayerKernel>(const ConvShape&, const KernelOp
 
 void CheckConv(const ConvShape& shape, std::int64_t batch, DType compute,
                MakeKernel make = MakeConvKernel) {
-  SCOPED_TRACE(fmt::format("{} x [{}, {}, {}] kernel {} stride {} -> {} {}", batch, shape.height,
-                           shape.width, shape.channels, shape.kernel, shape.stride, shape.filters,
+  SCOPED_TRACE(fmt::format("{} x [{}, {}, {}] kernel {} stride {} padding {} groups {} -> {} {}",
+                           batch, shape.height, shape.width, shape.channels, shape.kernel,
+                           shape.stride, shape.padding, shape.groups, shape.filters,
                            DTypeName(compute)));
   if (compute == DType::kBF16 && !BF16Available()) return;
-  const std::int64_t fan_in = shape.kernel * shape.kernel * shape.channels;
+  const std::int64_t fan_in = shape.fan_in();
   const std::int64_t inputs = batch * shape.height * shape.width * shape.channels;
   const std::int64_t pixels = batch * shape.out_height() * shape.out_width();
   const Operand weight(shape.filters * fan_in, compute, 1), bias(shape.filters, DType::kF32, 2);
@@ -72,6 +73,19 @@ TEST(ConvKernelTest, MatchesReference) {
     CheckConv({9, 7, 3, 5, 2, 3}, 2, compute);      // nothing fits anything
     CheckConv({12, 12, 32, 64, 4, 2}, 2, compute);  // as Nature's second
     CheckConv({7, 7, 64, 64, 3, 1}, 1, compute);    // and its third
+  }
+}
+
+// Layers of AlexNet and ResNet: padding, groups, and windows that do not fit at the end.
+TEST(ConvKernelTest, PaddingAndGroupsMatchReference) {
+  for (const DType compute : kTypes) {
+    CheckConv({8, 8, 16, 32, 3, 1, 1}, 3, compute);
+    CheckConv({9, 7, 3, 16, 7, 2, 3}, 2, compute);
+    CheckConv({8, 9, 16, 24, 1, 2, 0}, 2, compute);
+    CheckConv({7, 6, 32, 64, 5, 1, 2, 2}, 2, compute);
+    CheckConv({6, 6, 6, 4, 3, 2, 1, 2}, 3, compute);
+    CheckConv({5, 5, 8, 8, 3, 1, 1, 8}, 2, compute);  // one channel per group
+    CheckConv({1, 2, 3, 4, 5, 1, 2}, 2, compute);     // smaller than the kernel
   }
 }
 
