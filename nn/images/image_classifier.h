@@ -1,0 +1,42 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/base/status.h"
+#include "core/config/enum_names.h"
+#include "nn/module.h"
+
+namespace troop {
+
+// Image classifiers. kCnn: a small network of this project; kResNet18, kResNet50: He et al. 2016
+// (arXiv:1512.03385), as in torchvision, where the stride of a bottleneck is in its 3 x 3
+// convolution.
+enum class ImageArchitecture : std::uint8_t { kCnn, kResNet18, kResNet50 };
+constexpr auto EnumNames(ImageArchitecture) {
+  return std::to_array<std::string_view>({"cnn", "resnet18", "resnet50"});
+}
+
+struct ImageModelOptions {
+  ImageArchitecture architecture = ImageArchitecture::kCnn;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 3;
+  std::int64_t classes = 1000;
+};
+// Errors: kInvalidArgument, naming the value that is out of bounds.
+Status CheckImageModel(const ImageModelOptions& options);
+
+// Creates the classifier: [B, height, width, channels] f32 → [B, classes] f32, the logits. Forward
+// with a cache is training mode (MakeBatchNorm): it needs StepContext::statistics for the running
+// statistics. Parameters have the names of torchvision's state dict; those of the cnn are of the
+// same kind:
+//   features.0, .3, .7, .10   convolutions 3 x 3 without bias: 32, 32, 64, 64 filters
+//   features.1, .4, .8, .11   batch normalizations with relu; maximum pooling by 2 after .4 and .11
+//   fc                        linear layer of the mean over all pixels
+// Errors: those of CheckImageModel.
+Result<std::unique_ptr<Module>> MakeImageClassifier(const ImageModelOptions& options);
+
+}  // namespace troop

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <span>
+
+#include "core/base/status.h"
+#include "nn/io/safetensors.h"
+#include "nn/module.h"
+
+namespace troop {
+
+// Copies the weights of a state dict of torchvision (model.safetensors of its parameters and
+// buffers) into `value`. Convolutions are [out, in, h, w] there and [out, h, w, in] here.
+// num_batches_tracked, which counts updates, is ignored. Errors: kInvalidArgument: a tensor is
+// missing, unknown, or has another shape or type than f32; the message names it. On an error
+// `value` is unchanged.
+Status LoadImageWeights(const TensorFile& file, const Module& module, std::span<float> value);
+
+// The inverse: tensors with the names and layouts of torchvision, without num_batches_tracked.
+TensorFile SaveImageWeights(const Module& module, std::span<const float> value);
+
+}  // namespace troop
