@@ -64,16 +64,28 @@ std::string OnnxGraph::Index(std::int64_t value) {
   return Constant({}, OnnxType::kInt64, &value, sizeof value);
 }
 
-// TensorProto with raw little-endian data.
 std::string OnnxGraph::Constant(const std::vector<std::int64_t>& shape, OnnxType type,
                                 const void* data, std::size_t bytes) {
   std::string name = fmt::format("constant_{}", count_++);
+  Initialize(name, shape, type, {static_cast<const char*>(data), bytes});
+  return name;
+}
+
+// TensorProto with raw little-endian data.
+void OnnxGraph::Initialize(std::string_view name, const std::vector<std::int64_t>& shape,
+                           OnnxType type, std::string_view bytes) {
   ProtobufWriter tensor;
   for (const std::int64_t dim : shape) tensor.Integer(1, dim);
-  tensor.Integer(2, std::int64_t(type)).Bytes(8, name);
-  tensor.Bytes(9, {static_cast<const char*>(data), bytes});
+  tensor.Integer(2, std::int64_t(type)).Bytes(8, name).Bytes(9, bytes);
   graph_.Message(5, tensor);
-  return name;
+}
+
+// The rank is that of the declared value; its free dimensions allow 1.
+void OnnxGraph::OptionalInput(const Value& value) {
+  Declare(11, value);
+  const std::int64_t zero = 0;
+  const std::vector<std::int64_t> ones(value.free.size(), 1);
+  Initialize(value.name, ones, value.type, {reinterpret_cast<const char*>(&zero), sizeof zero});
 }
 
 // ValueInfoProto of a tensor type.

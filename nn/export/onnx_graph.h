@@ -50,6 +50,9 @@ class OnnxGraph {
   };
   void Input(const Value& value) { Declare(11, value); }
   void Output(const Value& value) { Declare(12, value); }
+  // An i64 input that a caller may leave out: it is then 0 in shape [1, .., 1], so its uses must
+  // broadcast. In ONNX this is an input that is also an initializer.
+  void OptionalInput(const Value& value);
 
   // The file. Errors: kInvalidArgument: more than 2 GiB, the limit of protocol buffers.
   Result<Buffer> Encode(const std::map<std::string, std::string>& metadata) const;
@@ -58,6 +61,9 @@ class OnnxGraph {
   void Declare(int field, const Value& value);
   std::string Constant(const std::vector<std::int64_t>& shape, OnnxType type, const void* data,
                        std::size_t bytes);
+  // Adds a constant of that name.
+  void Initialize(std::string_view name, const std::vector<std::int64_t>& shape, OnnxType type,
+                  std::string_view bytes);
 
   ProtobufWriter graph_;
   int count_ = 0;  // of names that were made

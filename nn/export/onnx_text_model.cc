@@ -15,6 +15,7 @@
 #include "nn/export/onnx_graph.h"
 #include "nn/models/lstm_classifier.h"
 #include "nn/models/text_model.h"
+#include "nn/transformer/family.h"
 
 namespace troop {
 namespace {
@@ -24,7 +25,7 @@ using Strings = std::vector<std::string>;
 // Added to the score of padding: its exponential is 0, while sums stay finite.
 constexpr float kForbidden = -1e9f;
 
-// The two inputs and outputs, and operators that both architectures use.
+// The inputs and outputs, and operators that both architectures use.
 class TextTranslator {
  public:
   // setup: of a classifier or a masked LM.
@@ -37,9 +38,9 @@ class TextTranslator {
     graph_.Input({"attention_mask", OnnxType::kInt64, {"batch", "tokens"}, {}});
   }
 
-  // Ends the graph of a classifier. pooled: [batch, width].
-  Result<Buffer> EndClassifier(const std::string& pooled, std::int64_t width) {
-    const std::string logits = Linear(pooled, "classifier", outputs_, width);
+  // Ends the graph of a classifier. pooled: [batch, width], the input of the linear layer `name`.
+  Result<Buffer> EndClassifier(const std::string& pooled, const char* name, std::int64_t width) {
+    const std::string logits = Linear(pooled, name, outputs_, width);
     graph_.Add("Identity", {logits}, {}, "logits");
     graph_.Output({"logits", OnnxType::kFloat, {"batch"}, {outputs_}});
     // A number has no probability.
@@ -124,30 +125,14 @@ class TextTranslator {
   Status error_;
 };
 
-// Parameter names of a layer after its prefix: those of the package transformers, as in
-// nn/transformer/encoder_layer.cc.
-struct LayerNames {
-  const char *query, *key, *value, *out, *norm1, *ffn, *ffn_out, *norm2;
-};
-constexpr LayerNames kBertNames = {"attention.self.query",
-                                   "attention.self.key",
-                                   "attention.self.value",
-                                   "attention.output.dense",
-                                   "attention.output.LayerNorm",
-                                   "intermediate.dense",
-                                   "output.dense",
-                                   "output.LayerNorm"};
-constexpr LayerNames kAlbertNames = {"attention.query", "attention.key",        "attention.value",
-                                     "attention.dense", "attention.LayerNorm",  "ffn",
-                                     "ffn_output",      "full_layer_layer_norm"};
-
-// Translates BERT and ALBERT: nn/transformer/transformer.h.
+// Translates the encoders of nn/transformer/transformer.h, with the differences of
+// nn/transformer/family.h.
 class TransformerTranslator {
  public:
   TransformerTranslator(const TransformerOptions& options, const ModelSetup& setup,
                         const TensorFile& file)
       : config_(options.config),
-        bert_(config_.family == TransformerConfig::Family::kBert),
+        form_(FormOf(config_.family)),
         masked_(options.head == TransformerHead::kMaskedLm),
         text_(setup, file) {}
 
@@ -158,15 +143,14 @@ class TransformerTranslator {
     Layer layer;
     for (std::int64_t i = 0; i < config_.layers; ++i) {
       // ALBERT applies one layer several times, whose parameters are in the file once.
-      if (bert_ || i == 0) layer = LayerOf(i);
+      if (!form_.shared || i == 0) layer = LayerOf(i);
       x = Encode(layer, padding, x);
     }
     if (masked_) return PredictWords(x);
     // The first token represents the sequence.
     const std::string first = graph().Add("Gather", {x, graph().Index(0)}, {OnnxInt("axis", 1)});
-    const std::string pooled =
-        text_.Linear(first, bert_ ? "bert.pooler.dense" : "albert.pooler", hidden(), hidden());
-    return text_.EndClassifier(graph().Add("Tanh", {pooled}), hidden());
+    const std::string pooled = text_.Linear(first, form_.pooler, hidden(), hidden());
+    return text_.EndClassifier(Activate(pooled), form_.classifier, hidden());
   }
 
  private:
@@ -188,49 +172,78 @@ class TransformerTranslator {
                        {OnnxInt("axis", -1), OnnxFloat("epsilon", config_.epsilon)});
   }
 
-  // Words, type 0 and positions 0, 1, ..; too many tokens make the sum's shapes differ, which is an
-  // error of the runtime.
+  // Sum of the tables, norm, and the map to `hidden`. Too many tokens are an error of the runtime.
   std::string Embed() {
     const std::string prefix = family() + ".embeddings.";
     const std::int64_t width = config_.embedding;
     words_ = text_.Table(prefix + "word_embeddings.weight", config_.vocabulary, width);
-    std::vector<float> type =
-        text_.Values(prefix + "token_type_embeddings.weight", config_.token_types * width);
-    type.resize(std::size_t(width));
     std::string x = graph().Add("Gather", {words_, "input_ids"});
-    x = graph().Add("Add", {x, graph().Floats({width}, type)});
-    const std::string tokens =
-        graph().Add("Gather", {graph().Add("Shape", {"input_ids"}), graph().Integers({1})});
-    const std::string positions =
-        text_.Table(prefix + "position_embeddings.weight", config_.positions, width);
-    const std::string used =
-        graph().Add("Slice", {positions, graph().Integers({0}), tokens, graph().Integers({0})});
-    x = Norm(graph().Add("Add", {x, used}), text_.Vector(prefix + "LayerNorm.weight", width),
+    if (form_.types) x = graph().Add("Add", {x, Segments(prefix)});
+    x = graph().Add("Add", {x, Positions(prefix)});
+    x = Norm(x, text_.Vector(prefix + "LayerNorm.weight", width),
              text_.Vector(prefix + "LayerNorm.bias", width));
-    if (bert_) return x;
-    return text_.Linear(x, family() + ".encoder.embedding_hidden_mapping_in", hidden(), width);
+    if (!HasMap(config_)) return x;
+    return text_.Linear(x, family() + "." + form_.map, hidden(), width);
+  }
+
+  // [batch or 1, tokens or 1, width] of the segments. A table of one row needs no input. The
+  // input's default, one 0, is added to all tokens.
+  std::string Segments(const std::string& prefix) {
+    const std::int64_t types = config_.token_types;
+    const std::string table =
+        text_.Table(prefix + "token_type_embeddings.weight", types, config_.embedding);
+    if (types == 1) return table;
+    graph().OptionalInput({"token_type_ids", OnnxType::kInt64, {"batch", "tokens"}, {}});
+    return graph().Add("Gather", {table, "token_type_ids"});
+  }
+
+  // [tokens, width] of the positions 0, 1, ..; in RoBERTa [batch, tokens, width] of the places
+  // among the tokens that are not the padding id, which has a position of its table.
+  std::string Positions(const std::string& prefix) {
+    const std::string table =
+        text_.Table(prefix + "position_embeddings.weight", config_.positions, config_.embedding);
+    if (form_.padding < 0) {
+      const std::string tokens =
+          graph().Add("Gather", {graph().Add("Shape", {"input_ids"}), graph().Integers({1})});
+      // Beyond the table the sum's shapes differ.
+      return graph().Add("Slice", {table, graph().Integers({0}), tokens, graph().Integers({0})});
+    }
+    const std::string padding = graph().Index(form_.padding);
+    const std::string counts =
+        graph().Add("Cast", {graph().Add("Not", {graph().Add("Equal", {"input_ids", padding})})},
+                    {OnnxCastTo(OnnxType::kInt64)});
+    const std::string places = graph().Add("CumSum", {counts, graph().Index(1)});
+    // Beyond the table Gather fails.
+    return graph().Add(
+        "Gather", {table, graph().Add("Add", {graph().Add("Mul", {places, counts}), padding})});
+  }
+
+  // Activation of the pooled head; its GELU is exact.
+  std::string Activate(const std::string& x) {
+    if (form_.activation == FamilyForm::Head::kGelu) return Gelu(x, GeluForm::kErf);
+    return graph().Add(form_.activation == FamilyForm::Head::kRelu ? "Relu" : "Tanh", {x});
   }
 
   // The masked-LM head at all positions: transform, GELU, norm, then the decoder, whose weight is
   // that of the word embeddings; the graph transposes it, so that the file has it once.
   Result<Buffer> PredictWords(const std::string& x) {
-    const std::string prefix = bert_ ? "cls.predictions." : "predictions.";
-    const std::string transform = prefix + (bert_ ? "transform." : "");
     const std::int64_t width = config_.embedding;
-    const std::string inner = Gelu(text_.Linear(x, transform + "dense", width, hidden()));
-    const std::string top = Norm(inner, text_.Vector(transform + "LayerNorm.weight", width),
-                                 text_.Vector(transform + "LayerNorm.bias", width));
+    const std::string norm = form_.transform_norm;
+    const std::string inner =
+        Gelu(text_.Linear(x, form_.transform, width, hidden()), WordGelu(config_));
+    const std::string top =
+        Norm(inner, text_.Vector(norm + ".weight", width), text_.Vector(norm + ".bias", width));
     const std::string scores = graph().Add("MatMul", {top, text_.Transpose(words_, {1, 0})});
-    graph().Add("Add", {scores, text_.Vector(prefix + "bias", config_.vocabulary)}, {}, "logits");
+    graph().Add("Add", {scores, text_.Vector(form_.word_bias, config_.vocabulary)}, {}, "logits");
     graph().Output({"logits", OnnxType::kFloat, {"batch", "tokens"}, {config_.vocabulary}});
     return text_.End();
   }
 
   // Adds the parameters of a layer to the graph, once for all its uses.
   Layer LayerOf(std::int64_t index) {
-    const std::string prefix = bert_ ? fmt::format("bert.encoder.layer.{}.", index)
-                                     : "albert.encoder.albert_layer_groups.0.albert_layers.0.";
-    const LayerNames& names = bert_ ? kBertNames : kAlbertNames;
+    const std::string prefix = fmt::format("{}.{}{}", family(), form_.layers,
+                                           form_.shared ? "" : fmt::format("{}.", index));
+    const LayerNames& names = form_.layer;
     const std::int64_t wide = config_.intermediate;
     const auto map = [&](const char* name, std::int64_t out, std::int64_t in) {
       return text_.MapOf(prefix + name, out, in);
@@ -241,7 +254,7 @@ class TransformerTranslator {
     return {.query = map(names.query, hidden(), hidden()),
             .key = map(names.key, hidden(), hidden()),
             .value = map(names.value, hidden(), hidden()),
-            .out = map(names.out, hidden(), hidden()),
+            .out = map(names.attention_out, hidden(), hidden()),
             .ffn = map(names.ffn, wide, hidden()),
             .ffn_out = map(names.ffn_out, hidden(), wide),
             .norm1 = {vector(names.norm1, ".weight"), vector(names.norm1, ".bias")},
@@ -253,7 +266,7 @@ class TransformerTranslator {
     const std::string attended = text_.Apply(layer.out, Attend(layer, padding, x));
     const std::string middle =
         Norm(graph().Add("Add", {attended, x}), layer.norm1[0], layer.norm1[1]);
-    const std::string wide = Gelu(text_.Apply(layer.ffn, middle));
+    const std::string wide = Gelu(text_.Apply(layer.ffn, middle), config_.gelu);
     return Norm(graph().Add("Add", {text_.Apply(layer.ffn_out, wide), middle}), layer.norm2[0],
                 layer.norm2[1]);
   }
@@ -278,9 +291,9 @@ class TransformerTranslator {
   }
 
   // x/2 · (1 + erf(x/√2)), or its approximation by tanh (kernels/transformer/layer_norm_gelu.h).
-  std::string Gelu(const std::string& x) {
+  std::string Gelu(const std::string& x, GeluForm form) {
     std::string inner;
-    if (config_.gelu == GeluForm::kErf) {
+    if (form == GeluForm::kErf) {
       inner = graph().Add("Erf", {graph().Add("Mul", {x, graph().Scalar(0.70710678f)})});
     } else {
       const std::string square = graph().Add("Mul", {x, x});
@@ -295,7 +308,8 @@ class TransformerTranslator {
   }
 
   const TransformerConfig config_;
-  const bool bert_, masked_;
+  const FamilyForm& form_;
+  const bool masked_;
   std::string words_;  // the table of word embeddings in the graph
   TextTranslator text_;
 };
@@ -319,7 +333,7 @@ class LstmTranslator {
     for (std::int64_t i = 0; i < config_.layers; ++i) {
       x = Layer(i, i == 0 ? config_.embedding : width(), x, lengths);
     }
-    return text_.EndClassifier(Pool(x), width());
+    return text_.EndClassifier(Pool(x), "classifier", width());
   }
 
  private:
@@ -391,20 +405,12 @@ Result<Buffer> EncodeOnnxTextModel(const ModelSetup& setup, const TensorFile& fi
   if ((!masked && setup.algorithm != AlgorithmKind::kClassifier) || (masked && lstm)) {
     return InvalidArgument(
         "learner.algorithm = \"{}\" with model.architecture = \"{}\": only a classifier, or a "
-        "masked_lm of BERT or ALBERT, is exported as text model",
+        "masked_lm of a transformer, is exported as text model",
         EnumName(setup.algorithm), EnumName(setup.model.architecture));
   }
   if (lstm) {
     TROOP_ASSIGN_OR_RETURN(const LstmConfig config, LstmModelOptions(setup));
     return LstmTranslator(config, setup, file).Translate();
-  }
-  if (setup.model.architecture != ModelArchitecture::kBert &&
-      setup.model.architecture != ModelArchitecture::kAlbert) {
-    return InvalidArgument(
-        "model.architecture = \"{}\" is not exported as ONNX model, only bert, albert and lstm "
-        "are; "
-        "use the folder model/ of the run",
-        EnumName(setup.model.architecture));
   }
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(setup));
   return TransformerTranslator(options, setup, file).Translate();

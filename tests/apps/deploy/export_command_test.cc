@@ -167,7 +167,7 @@ Config WriteTextRun(const std::string& run, const std::string& family) {
   return config;
 }
 
-// The texts of the fixture as ids, padded on the right, then their masks.
+// The texts of the fixture as ids, padded on the right, then their masks and segments (all 0).
 std::vector<std::int64_t> EncodedTexts(const Config& config) {
   const auto tokenizer = MakeTokenizer(config.data.vocabulary, {.cased = config.data.cased});
   EXPECT_TRUE(tokenizer.ok());
@@ -183,6 +183,7 @@ std::vector<std::int64_t> EncodedTexts(const Config& config) {
     masks.insert(masks.end(), mask.begin(), mask.end());
   }
   ids.insert(ids.end(), masks.begin(), masks.end());
+  ids.resize(ids.size() + masks.size());
   return ids;
 }
 

@@ -31,7 +31,8 @@ struct TextCase {
 // Sizes that differ from each other, so that a confusion of two of them fails.
 std::vector<TextCase> TextCases() {
   std::vector<TextCase> cases;
-  const auto add = [&](const char* name, ModelArchitecture architecture, const auto& change) {
+  const auto add = [&](const std::string& name, ModelArchitecture architecture,
+                       const auto& change) {
     ModelSetup setup;
     setup.algorithm = AlgorithmKind::kClassifier;
     setup.model.architecture = architecture;
@@ -62,6 +63,28 @@ std::vector<TextCase> TextCases() {
     m->problem_type = ProblemType::kRegression;
     m->hidden_size = 8;
   });
+  for (const ModelArchitecture family :
+       {ModelArchitecture::kRoberta, ModelArchitecture::kDistilBert, ModelArchitecture::kElectra}) {
+    // RoBERTa's table has two rows that are not the position of a first token; ELECTRA's embeddings
+    // are mapped only if their size differs.
+    const auto change = [family](ModelConfig* m) {
+      m->intermediate_size = 24;
+      if (family == ModelArchitecture::kRoberta) m->max_position_embeddings = 18;
+      if (family == ModelArchitecture::kElectra) m->embedding_size = 16;
+    };
+    const std::string name(EnumName(family));
+    add(name, family, change);
+    // The heads of words have the exact GELU, whatever the layers have.
+    add(name + "_masked", family, [&](ModelConfig* m) {
+      change(m);
+      m->hidden_act = HiddenActivation::kGeluNew;
+    });
+    cases.back().setup.algorithm = AlgorithmKind::kMaskedLm;
+  }
+  add("electra_small_head", ModelArchitecture::kElectra, [](ModelConfig* m) {
+    m->problem_type = ProblemType::kMultiLabel;
+    m->labels = {"a", "b", "c"};
+  });
   add("bert_masked", ModelArchitecture::kBert, [](ModelConfig* m) { m->intermediate_size = 24; });
   cases.back().setup.algorithm = AlgorithmKind::kMaskedLm;
   add("albert_masked", ModelArchitecture::kAlbert, [](ModelConfig* m) {
@@ -78,6 +101,12 @@ std::vector<TextCase> TextCases() {
     m->embedding_size = 14;
   });
   return cases;
+}
+
+// True if the model has embeddings of segments.
+bool HasSegments(const ModelSetup& setup) {
+  if (setup.model.architecture == ModelArchitecture::kLstm) return false;
+  return TextModelOptions(setup)->config.token_types > 1;
 }
 
 bool IsMasked(const ModelSetup& setup) { return setup.algorithm == AlgorithmKind::kMaskedLm; }
@@ -104,15 +133,18 @@ struct DrawnModel {
 constexpr std::int64_t kTokens = 14;
 const std::vector<std::int32_t> kLengths = {7, 1, 12, 4};
 
-std::vector<std::int64_t> PaddedInput(const test::TokensByChance& batch) {
-  const std::size_t rows = kLengths.size();
-  std::vector<std::int64_t> out(2 * rows * std::size_t(kTokens));
+// Ids, mask and segments. The padding is of segment 1; without segments all are 0.
+std::vector<std::int64_t> PaddedInput(const test::TokensByChance& batch, bool segments) {
+  const std::size_t rows = kLengths.size(), all = rows * std::size_t(kTokens);
+  std::vector<std::int64_t> out(3 * all);
   for (std::size_t r = 0; r < rows; ++r) {
     for (std::size_t t = 0; t < std::size_t(kTokens); ++t) {
       const bool token = t < std::size_t(kLengths[r]);
       const std::size_t at = r * std::size_t(kTokens) + t;
-      out[at] = token ? batch.ids[std::size_t(batch.starts[r]) + t] : std::int64_t(3 + 5 * t) % 40;
-      out[rows * std::size_t(kTokens) + at] = token ? 1 : 0;
+      const std::size_t from = std::size_t(batch.starts[r]) + t;
+      out[at] = token ? batch.ids[from] : std::int64_t(3 + 5 * t) % 40;
+      out[all + at] = token ? 1 : 0;
+      if (segments) out[2 * all + at] = token ? batch.types[from] : 1;
     }
   }
   return out;
@@ -147,13 +179,14 @@ TEST(OnnxTextModelTest, OnnxRuntimeComputesEqualLogits) {
   const char* const python = std::getenv("TROOP_TEST_PYTHON");
   if (python == nullptr) GTEST_SKIP() << "TROOP_TEST_PYTHON names no Python with onnxruntime";
   const TempFolder folder;
-  const test::TokensByChance batch(kLengths);
-  const std::vector<std::int64_t> input = PaddedInput(batch);
+  test::TokensByChance batch(kLengths);
+  batch.ids[21] = 1;  // RoBERTa's padding id, which has its own position
   JsonArray models;
   for (const TextCase& c : TextCases()) {
     const auto model = EncodeOnnxTextModel(c.setup, DrawnModel(c.setup).file);
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     Write(folder.path() + "/" + c.name + ".onnx", model->bytes());
+    const std::vector<std::int64_t> input = PaddedInput(batch, HasSegments(c.setup));
     Write(folder.path() + "/" + c.name + ".input", std::as_bytes(std::span(input)));
     models.Add(c.name);
   }
@@ -167,9 +200,11 @@ TEST(OnnxTextModelTest, OnnxRuntimeComputesEqualLogits) {
   for (const TextCase& c : TextCases()) {
     DrawnModel model(c.setup);
     const bool masked = IsMasked(c.setup);
-    model.bench.SetBatch({.ids = batch.ids,
-                          .starts = batch.starts,
-                          .places = masked ? std::span(kPlaces) : std::span<const std::int32_t>()});
+    model.bench.SetBatch(
+        {.ids = batch.ids,
+         .starts = batch.starts,
+         .types = HasSegments(c.setup) ? std::span(batch.types) : std::span<std::int32_t>(),
+         .places = masked ? std::span(kPlaces) : std::span<const std::int32_t>()});
     model.bench.Forward();
     const auto want = model.bench.out.as<float>();
     const auto got = ReadFile(folder.path() + "/" + c.name + ".output", 1 << 20);

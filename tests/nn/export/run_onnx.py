@@ -3,8 +3,8 @@
 
 Each NAME.onnx gets NAME.input. For a policy these are raw observations of ROWS rows; its q-values
 or continuous actions are written to NAME.output, and the greedy action must be the first largest q.
-For a text model they are ids and mask of ROWS rows; its logits are written, of which the
-probabilities must be the softmax. Exit code 77: a package is missing.
+For a text model they are ids, mask and segments of ROWS rows; its logits are written, of which
+the probabilities must be the softmax. Exit code 77: a package is missing.
 """
 import json
 import pathlib
@@ -18,6 +18,7 @@ except ImportError as missing:
     print(missing)
     sys.exit(77)
 
+failures = onnxruntime.capi.onnxruntime_pybind11_state
 DTYPES = {"tensor(float)": numpy.float32, "tensor(uint8)": numpy.uint8,
           "tensor(int32)": numpy.int32}
 EPISODE = 3  # EpisodeOf in tests/nn/policy_loops.h
@@ -65,8 +66,18 @@ def text_logits(session, path, rows):
     tokens_max, problem = description["model_max_length"], description.get("problem_type")
     for value in session.get_inputs():
         assert value.shape == ["batch", "tokens"] and value.type == "tensor(int64)", value
-    ids, mask = numpy.fromfile(path, numpy.int64).reshape(2, rows, -1)
-    outputs = run(session, {"input_ids": ids, "attention_mask": mask})
+    ids, mask, segments = numpy.fromfile(path, numpy.int64).reshape(3, rows, -1)
+    texts = {"input_ids": ids, "attention_mask": mask}
+    outputs = run(session, texts)
+    optional = [value.name for value in session.get_overridable_initializers()]
+    assert optional == ["token_type_ids"] or not segments.any(), optional
+    if segments.any():
+        # Left out, all tokens are in segment 0.
+        zeros = run(session, texts | {"token_type_ids": 0 * segments})
+        assert numpy.abs(zeros["logits"] - outputs["logits"]).max() < 1e-5, (zeros, outputs)
+        texts["token_type_ids"] = segments
+        outputs = run(session, texts)
+        assert numpy.abs(zeros["logits"] - outputs["logits"]).max() > 1e-3, (zeros, outputs)
     masked = outputs["logits"].ndim == 3
     assert (masked or problem == "regression") == ("probabilities" not in outputs), outputs
     if "probabilities" in outputs:
@@ -80,11 +91,10 @@ def text_logits(session, path, rows):
         try:
             run(session, {"input_ids": long, "attention_mask": long + 1})
             raise AssertionError(f"{tokens_max + 1} tokens were accepted")
-        except onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException:
+        except (failures.RuntimeException, failures.InvalidArgument):
             pass
     # A batch of one review without padding.
-    short = run(session, {"input_ids": ids[:1, :mask[0].sum()],
-                          "attention_mask": mask[:1, :mask[0].sum()]})
+    short = run(session, {name: values[:1, :mask[0].sum()] for name, values in texts.items()})
     first = outputs["logits"][:1, :mask[0].sum()] if masked else outputs["logits"][:1]
     assert numpy.abs(short["logits"] - first).max() < 1e-5, (short, outputs)
     return outputs["logits"]
