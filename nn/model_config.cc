@@ -63,6 +63,11 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
            "else 1e-12.",
            RightOpen(0, 1)},
           c.layer_norm_eps);
+  v.Visit({"model.output_bias",
+           "Regression: initial bias of the output, if the head is new; 0 means the mean of the "
+           "training targets, so that the first updates do not have to find it.",
+           Between(-1e30, 1e30)},
+          c.output_bias);
   v.Visit({.name = "model.position_init",
            .doc = "Transformers: initial position embeddings: random, or sinusoids of the same "
                   "scale (Vaswani et al. 2017, sec. 3.5), which encode relative distance even "

@@ -55,6 +55,7 @@ struct ModelConfig {
   std::int64_t max_position_embeddings = 512;
   HiddenActivation hidden_act = HiddenActivation::kAuto;
   double layer_norm_eps = 0;  // 0: as published
+  double output_bias = 0;     // regression: initial bias; 0: mean of the training targets
   PositionInit position_init = PositionInit::kNormal;
   double dropout = 0.1, attention_dropout = 0.1, classifier_dropout = 0.1;
   bool gradient_checkpointing = false;

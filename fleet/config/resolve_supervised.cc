@@ -175,6 +175,7 @@ Status ResolveSupervised(Config* config) {
   config->data_identity = settings.data_identity;
   config->model.vocab_size = settings.vocab_size;
   config->model.labels = settings.labels;
+  config->model.output_bias = settings.output_bias;
   config->paramserver.push_every = settings.push_every;
   config->paramserver.pull_every = settings.pull_every;
   config->run.max_updates = settings.max_updates;

@@ -455,6 +455,8 @@ void CheckTexts(const Config& c, Conflicts* out) {
           EnumName(c.model.problem_type));
   out->If(regression && !c.model.labels.empty(), {"model.labels", "model.problem_type"},
           "has {} classes, but a regression has none; omit it", c.model.labels.size());
+  out->If(!regression && c.model.output_bias != 0, {"model.output_bias", "model.problem_type"},
+          "{} applies only to \"regression\"; omit it", c.model.output_bias);
 }
 
 // Rules of runs without an environment.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -323,7 +324,15 @@ Result<DataSettings> DeriveDataSettings(const TrainingConfig& config) {
   TrainingConfig resolved = config;
   resolved.data_identity.clear();  // fixed by the data present now
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(resolved));
-  DataSettings settings{.data_identity = data->Identity(), .labels = config.model.labels};
+  DataSettings settings{.data_identity = data->Identity(),
+                        .labels = config.model.labels,
+                        .output_bias = config.model.output_bias};
+  // A regression starts at the mean of its targets, in the precision of the weights.
+  if (config.model.problem_type == ProblemType::kRegression && settings.output_bias == 0) {
+    const std::vector<float>& targets = data->train.targets;
+    const double sum = std::accumulate(targets.begin(), targets.end(), 0.0);
+    settings.output_bias = double(float(sum / double(targets.size())));
+  }
   if (config.learner.algorithm == AlgorithmKind::kClassifier) settings.labels = data->names;
   TROOP_ASSIGN_OR_RETURN(settings.vocab_size, VocabularyRows(config, data->tokenizer->size()));
   // The length of the run in updates and examples, from here on.

@@ -44,6 +44,7 @@ struct DataSettings {
   std::string data_identity;                    // ReviewData::Identity
   std::int64_t vocab_size = 0;                  // model.vocab_size
   std::vector<std::string> labels;              // model.labels; masked_lm: unchanged
+  double output_bias = 0;                       // model.output_bias
   std::int64_t push_every = 1, pull_every = 1;  // paramserver.*; 0 becomes one epoch
   std::int64_t max_updates = 0;                 // run.max_updates, within run.epochs
   double total_steps = 0;                       // run.total_steps, in examples

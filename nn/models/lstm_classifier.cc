@@ -31,6 +31,7 @@ class LstmClassifier final : public Module {
     head_begin_ = layout.end();
     pool_ = AttentionPool(width(), config.attention, layout);
     classifier_ = LinearPart(layout, "classifier", width(), config.classes);
+    layout.StartWith(config.output_bias);
     params_ = std::move(layout).Take();
   }
 

@@ -25,6 +25,7 @@ struct LstmConfig {
   float embedding_dropout = 0.2f, layer_dropout = 0.2f, classifier_dropout = 0.2f;
   // Initial weights are N(0, deviation²); the LSTM's are U(±1/√hidden), as in PyTorch.
   float deviation = 0.05f;
+  float output_bias = 0;  // initial classifier.bias
   bool operator==(const LstmConfig&) const = default;
 };
 // Errors: kInvalidArgument, naming the value that is out of bounds.

@@ -62,7 +62,8 @@ Result<LstmConfig> LstmModelOptions(const ModelSetup& setup) {
                     .classes = OutputsOf(m),
                     .embedding_dropout = float(m.dropout),
                     .layer_dropout = float(m.dropout),
-                    .classifier_dropout = float(m.classifier_dropout)};
+                    .classifier_dropout = float(m.classifier_dropout),
+                    .output_bias = float(m.output_bias)};
 }
 
 // Settings that are not given are those of the published models.
@@ -92,6 +93,7 @@ Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
   options.classes = OutputsOf(m);
   options.labels = m.labels;
   options.problem_type = m.problem_type;
+  options.output_bias = float(m.output_bias);
   options.recompute = m.gradient_checkpointing;
   const Status fits = CheckTransformer(options.config);
   if (!fits.ok()) return fits.WithContext("[model]");

@@ -165,8 +165,9 @@ HeadPart::HeadPart(const TransformerOptions& options, std::int64_t words, ParamL
   const FamilyForm& form = FormOf(config.family);
   if (!masked()) {
     first_ = LinearPart(layout, form.pooler, config.hidden, config.hidden);
-    if (classifies())
-      classifier_ = LinearPart(layout, form.classifier, config.hidden, options.classes);
+    if (!classifies()) return;
+    classifier_ = LinearPart(layout, form.classifier, config.hidden, options.classes);
+    layout.StartWith(options.output_bias);
     return;
   }
   first_ = LinearPart(layout, form.transform, config.hidden, config.embedding);

@@ -70,6 +70,7 @@ struct TransformerOptions {
   // kind of prediction.
   std::vector<std::string> labels;
   ProblemType problem_type = ProblemType::kSingleLabel;
+  float output_bias = 0;  // initial bias of a classifier's outputs
   // Activation recomputation: backward repeats each layer's forward from its input, the only
   // activation that is kept (Chen et al. 2016). A third more products; of BERT-base's 16 hidden
   // sizes per token and layer, one is kept.

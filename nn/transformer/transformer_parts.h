@@ -62,6 +62,12 @@ class ParamLayout {
     specs_.back().decays = shape.rank() == 2;
     return offset;
   }
+  // The parameter that was added last starts with this value in each element; 0: unchanged.
+  void StartWith(float constant) {
+    if (constant == 0) return;
+    specs_.back().init = ParamSpec::Init::kConstant;
+    specs_.back().constant = constant;
+  }
   std::int64_t end() const { return end_; }
   std::vector<ParamSpec> Take() && { return std::move(specs_); }
 

@@ -37,6 +37,7 @@ TEST(ConfigSupervisedTest, ReportsMissingAndConflictingReviewKeys) {
       {"[model]\nlayer_norm_eps = 1e-5\narchitecture = \"lstm\"\n", "has no layer norm"},
       {"[model]\nembedding_size = 64\n",
        "\"bert\" requires an embedding of size model.hidden_size"},
+      {"[model]\noutput_bias = 3\n", "3 applies only to \"regression\"; omit it"},
       {"[model]\nlabels = [\"one\"]\n", "has 1 name, must have at least 2"},
       {"class_weights = \"balanced\"\n[model]\nproblem_type = \"multi_label_classification\"\n",
        "with one class per text; set \"none\""},

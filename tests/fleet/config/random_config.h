@@ -100,6 +100,7 @@ inline void RepairSupervised(Config* c) {
   c->data.word_dropout = 0, c->mesh.dp = 0, c->data.reviews += "r", c->data.vocabulary += "v";
   if (c->learner.algorithm != AlgorithmKind::kClassifier)
     m.problem_type = ProblemType::kSingleLabel, m.labels.clear();
+  if (m.problem_type != ProblemType::kRegression || IsSupervised(*c)) m.output_bias = 0;
   if (m.problem_type == ProblemType::kRegression || m.labels.size() == 1) m.labels.clear();
   if (c->learner.algorithm != AlgorithmKind::kClassifier ||
       m.problem_type != ProblemType::kSingleLabel)

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <vector>
 
 #include "datasets/text/length_bucketing.h"
 #include "learners/supervised/supervised.h"
+#include "nn/models/model.h"
 #include "nn/models/text_model.h"
 #include "tests/core/temp_folder.h"
 #include "tests/learners/supervised_fixture.h"
@@ -515,6 +517,47 @@ TEST(ReviewDataTest, GivesTargetsOfOtherProblems) {
   const TextBatch numbers = batch(ProblemType::kRegression, "good,4.5\nbad,-1\n");
   EXPECT_EQ(numbers.targets, (std::vector<float>{-1, 4.5}));
   EXPECT_EQ(TextModelOptions(ModelSetupOf(config))->classes, 1);
+}
+
+// The initial bias of the output of a new model.
+float OutputBias(const TrainingConfig& config) {
+  const auto module = MakeTextModel(ModelSetupOf(config));
+  EXPECT_TRUE(module.ok()) << module.status().ToString();
+  std::vector<float> value(std::size_t(ParameterCount(**module)));
+  EXPECT_TRUE(FirstWeights(config, **module, value).ok());
+  for (const ParamSpec& spec : (*module)->params()) {
+    if (spec.name == "classifier.bias") return value[std::size_t(spec.offset)];
+  }
+  ADD_FAILURE() << "no classifier.bias";
+  return 0;
+}
+
+// Its targets are far from 0, which a model would otherwise approach by small steps of the bias.
+TEST(ReviewDataTest, RegressionStartsAtMeanOfTargets) {
+  const TempFolder folder;
+  TrainingConfig config = SupervisedConfig("bert");
+  config.data.reviews = folder.path() + "/mine.csv";
+  std::ofstream(config.data.reviews) << "text,label\ngood,40\nbad,-10\nfilm,3\n";
+  config.model.problem_type = ProblemType::kRegression;
+  config.model.pretrained.clear();
+  for (const auto architecture : {ModelArchitecture::kBert, ModelArchitecture::kLstm}) {
+    SCOPED_TRACE(EnumName(architecture));
+    config.model.architecture = architecture;
+    config.model.output_bias = 0;
+    EXPECT_EQ(OutputBias(config), 0);
+    const auto settings = DeriveDataSettings(config);
+    ASSERT_TRUE(settings.ok()) << settings.status().ToString();
+    EXPECT_EQ(settings->output_bias, 11);
+    config.model.output_bias = settings->output_bias;
+    EXPECT_EQ(OutputBias(config), 11);
+    // A value that is set stays.
+    config.model.output_bias = 7;
+    EXPECT_EQ(DeriveDataSettings(config)->output_bias, 7);
+  }
+  // Classes have no mean.
+  config.model.problem_type = ProblemType::kMultiLabel;
+  config.model.output_bias = 0;
+  EXPECT_EQ(DeriveDataSettings(config)->output_bias, 0);
 }
 
 }  // namespace
