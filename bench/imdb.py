@@ -15,7 +15,13 @@ CONFIG, SEED = "configs/imdb_small.toml", 2001   # not used to choose settings
 ACCURACY = {
     "accuracy": ("BERT of 2 layers from nothing, 25,000 test reviews", CONFIG),
     "lstm": ("bidirectional LSTM from nothing, 25,000 test reviews", "configs/imdb_lstm.toml"),
+    "roberta": ("RoBERTa of 2 layers from nothing, 25,000 test reviews",
+                "configs/imdb_roberta_small.toml"),
+    "distilbert": ("DistilBERT of 2 layers from nothing, 25,000 test reviews",
+                   "configs/imdb_distilbert_small.toml"),
 }
+PEERS = ROOT / "bench/peers/imdb_peers.py"
+RATINGS = ("ratings of 25,000 test reviews", "configs/imdb_ratings.toml")
 MASKED = ("configs/imdb_masked_short.toml", "configs/imdb_masked.toml")
 FINETUNE = "configs/imdb_finetune.toml"
 UNLABELLED = "imdb/aclImdb_unsup.tar.xz"
@@ -64,6 +70,8 @@ def accuracy(build, keys, ours, case, config):
     """Accuracy of the last weights on the 25,000 test reviews, and the minutes of the whole
     command."""
     with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
+        if "roberta" in config:
+            keys = {**keys, "data.vocabulary": f'"{byte_level_bpe(folder)}"'}
         result = train(build, folder, config, seed=SEED, **keys)
     say(f"imdb: {result['final_return_mean']:.2f} % in {result['command_s'] / 60:.1f} minutes")
     say(result["report"])
@@ -71,6 +79,32 @@ def accuracy(build, keys, ours, case, config):
                       "values": [result["final_return_mean"] / 100]},
                      {"case": case, "metric": "minutes", "unit": "min", "better": "lower",
                       "values": [result["command_s"] / 60]}], ours)
+
+
+def byte_level_bpe(folder):
+    """Learns a byte-level BPE from the training reviews: the path of its vocab.json."""
+    python = harness.peers_python()
+    if python is None:
+        raise BenchError("imdb: no tokenizers: bench/run --install-peers")
+    harness.run_program([python, PEERS, "vocabulary", pathlib.Path(folder) / "bpe"])
+    return pathlib.Path(folder) / "bpe/vocab.json"
+
+
+def ratings(build, keys, ours, peers):
+    """Pearson correlation of predicted and actual ratings; the peer is a ridge regression."""
+    case, config = RATINGS
+    with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
+        result = train(build, folder, config, seed=SEED, **keys)
+    say(result["report"])
+    harness.collect([{"case": case, "metric": "pearson", "unit": "r",
+                      "values": [result["final_metrics"]["pearson"]]},
+                     {"case": case, "metric": "minutes", "unit": "min", "better": "lower",
+                      "values": [result["command_s"] / 60]}], ours)
+    if harness.peers_python() is None:
+        say("imdb: peer absent: bench/run --install-peers")
+        return
+    harness.collect(harness.parse_lines(harness.run_program(
+        [harness.peers_python(), PEERS, "ratings"], cores=CORES, threads=CORES)), peers)
 
 
 def masked(build, keys, ours):
@@ -154,7 +188,7 @@ def parallel(build, quick, keys, ours):
 
 
 def run(build, quick, machine, only):
-    keys, ours = data_keys(), {}
+    keys, ours, peers = data_keys(), {}, {}
     if keys is None:
         return []
     if not only or "mesh" in only:
@@ -166,4 +200,6 @@ def run(build, quick, machine, only):
             accuracy(build, keys, ours, case, config)
     if not quick and (not only or "masked" in only):
         masked(build, keys, ours)
-    return harness.pair("imdb", ours, {}, machine)
+    if not quick and (not only or "ratings" in only):
+        ratings(build, keys, ours, peers)
+    return harness.pair("imdb", ours, peers, machine)

@@ -4,7 +4,8 @@ packed).
 
     supervised_peers.py [--quick] [--case NAME]
 
-A value is one step of the faster attention: eager, or PyTorch's fused one (sdpa).
+A value is one step of the fastest variant: with eager attention, with PyTorch's fused one (sdpa),
+or with sdpa and compiled by torch.compile. AdamW is PyTorch's fused one.
 """
 
 import argparse
@@ -83,14 +84,16 @@ def bert(attention):
 
 
 class Trainer:
-    def __init__(self, model, lengths, bf16):
+    def __init__(self, model, lengths, bf16, compiled):
         self.model = model
         fill(self.model)
+        if compiled:
+            self.model.compile()
         decayed = [p for p in self.model.parameters() if p.dim() == 2]
         others = [p for p in self.model.parameters() if p.dim() != 2]
         self.optimizer = torch.optim.AdamW(
             [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}],
-            lr=1e-5)
+            lr=1e-5, fused=True)
         self.batch, self.bf16 = make_batch(lengths), bf16
 
     def forward_backward(self):
@@ -114,6 +117,7 @@ class Trainer:
 
 def measure_ms(trainer, values):
     trainer.step()
+    trainer.step()
     times = []
     for _ in range(values):
         start = time.perf_counter()
@@ -128,20 +132,23 @@ def main():
     parser.add_argument("--case")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    attentions = ("sdpa",) if options.quick else ("sdpa", "eager")
-    berts = [functools.partial(bert, attention) for attention in attentions]
+    variants = [("sdpa", False)] if options.quick else [
+        ("sdpa", False), ("eager", False), ("sdpa", True)]
+    berts = [(functools.partial(bert, attention), compiled) for attention, compiled in variants]
+    lstms = [(LstmClassifier, compiled) for compiled in sorted({c for _, c in variants})]
     version = f"{transformers.__version__}, torch {torch.__version__}"
     cases = [(f"{name}_{kind}", lengths, berts, "transformers", version)
              for kind in ("fp32", "bf16")
              for name, lengths in (("bert2_8x256", (256,) * 8), ("bert2_8_reviews", REVIEWS))]
-    cases.append(("lstm_64_reviews_fp32", REVIEWS * 8, [LstmClassifier], "torch",
+    cases.append(("lstm_64_reviews_fp32", REVIEWS * 8, lstms, "torch",
                   torch.__version__))
     for case, lengths, models, peer, peer_version in cases:
         if options.case not in (None, case):
             continue
         runs = []
-        for model in models:
-            trainer = Trainer(model(), lengths, case.endswith("bf16"))
+        for model, compiled in models:
+            torch.compiler.reset()
+            trainer = Trainer(model(), lengths, case.endswith("bf16"), compiled)
             check = trainer.check()
             runs.append((measure_ms(trainer, 3 if options.quick else 5), check))
         values, check = min(runs, key=lambda run: statistics.median(run[0]))
