@@ -10,7 +10,7 @@ namespace troop {
 // One row of a sparse matrix: columns in increasing order, and their values.
 struct SparseRow {
   std::span<const std::int32_t> columns;
-  std::span<const float> values;  // as many
+  std::span<const float> values;  // one for each column
 };
 
 // A sparse matrix in compressed rows (CSR), row after row without padding. A plain value; immutable

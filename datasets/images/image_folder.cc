@@ -171,7 +171,7 @@ class FolderReader {
   const ImageFormat& format_;
   ImageData* const data_;
   std::string first_;      // path of the first image, for the message of another size
-  std::size_t bytes_ = 0;  // of all pixels so far
+  std::size_t bytes_ = 0;  // sum over all images so far
 };
 
 // Number of channels: given, or 3 if any file has colors. Damaged files do not count.

@@ -17,7 +17,7 @@ namespace {
 // State of one decoding, reached from libpng's callbacks. Owned by DecodePng.
 struct PngReading {
   std::string_view bytes;  // not yet consumed
-  std::string error;       // of libpng
+  std::string error;       // message from libpng
   Status status = Status::Ok();
   Image image;
   std::vector<png_bytep> rows;

@@ -72,7 +72,7 @@ class NgramVectorizer {
   NgramOptions options_;
   std::int64_t width_ = 0;
   std::vector<std::string> terms_;
-  TermTable columns_;  // of the terms
+  TermTable columns_;  // maps each term to its column
   std::vector<float> idf_;
 };
 

@@ -19,8 +19,8 @@ struct SvmlightOptions {
 // Examples of a file: rows in the file's order, and their labels as written.
 struct SvmlightData {
   SparseRows rows;
-  std::vector<std::vector<std::string>> labels;  // of a row: one, or several separated by commas
-  std::vector<std::int64_t> lines;               // of each row, from 1
+  std::vector<std::vector<std::string>> labels;  // per row: one, or several (comma-separated)
+  std::vector<std::int64_t> lines;               // line number of each row, from 1
 };
 
 // Limit of indices: the columns of a model are 32 bits wide, and its weights must fit in memory.

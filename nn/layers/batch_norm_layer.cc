@@ -14,8 +14,8 @@ namespace {
 
 struct NothingPacked final : Packed {};
 
-// The cache has the output, if there is an activation, then mean and 1 / sqrt(variance + epsilon)
-// of the batch: [c] each. Loops go over the rows, whose channels are adjacent.
+// The cache holds the output, if there is an activation, then the batch's mean [c] and
+// 1 / sqrt(variance + epsilon) [c]. Loops go over the rows, whose channels are adjacent.
 class BatchNormLayer final : public Module {
  public:
   explicit BatchNormLayer(const BatchNormOptions& options)

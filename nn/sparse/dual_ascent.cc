@@ -77,8 +77,8 @@ double DualAscent::Margin(const SparseRow& row) const {
   return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
-// The value of example i's dual variable that maximizes the dual, given its output z. The variables
-// of the two classification losses have the sign of the target.
+// The value of example i's dual variable that maximizes the dual, given its output z. For the two
+// classification losses it has the sign of the target.
 double DualAscent::BestDual(std::size_t i, double z) const {
   const double y = double(targets_[i]), before = double(state_.duals[i]);
   const double q = double(squares_[i]) * scale_;

@@ -15,8 +15,8 @@ struct LinearForm {
   std::int64_t features = 0;
   std::int64_t outputs = 1;  // 1: two classes or a number; else one per class
   LinearLoss loss = LinearLoss::kLog;
-  // Several outputs, kLog: cross entropy of their softmax; false: the sum of the outputs' losses,
-  // as one-vs-rest.
+  // With several outputs and kLog. True: cross entropy of their softmax; false: one-vs-rest, the
+  // sum of the outputs' losses.
   bool softmax = false;
 
   std::int64_t rows() const { return features + 1; }

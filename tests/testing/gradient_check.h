@@ -60,7 +60,7 @@ class ModuleBench {
   std::vector<float> value, gradient;
   Tensor input, output, direction;
   std::unique_ptr<Packed> packed;
-  std::span<float> statistics;  // of batches; empty: not wanted
+  std::span<float> statistics;  // batch statistics; empty: none are stored
 
  private:
   ModuleBench(const Module& module, Tensor in, std::vector<ConstTensor> given, Precision precision,

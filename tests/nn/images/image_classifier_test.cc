@@ -195,7 +195,7 @@ TEST(ImageWeightsTest, NamesAndLayoutsAreTorchvisions) {
   TensorFile file = Weights(*module);
   std::set<std::string> names;
   for (const auto& [name, tensor] : file.tensors) names.insert(name);
-  EXPECT_EQ(names.size(), 102u);  // of 122, without 20 num_batches_tracked
+  EXPECT_EQ(names.size(), 102u);  // PyTorch has 122: 20 are num_batches_tracked
   for (const char* name : {"conv1.weight", "bn1.running_var", "layer2.0.downsample.0.weight",
                            "layer2.0.downsample.1.bias", "layer4.1.bn2.running_mean", "fc.bias"}) {
     EXPECT_TRUE(names.contains(name)) << name;
