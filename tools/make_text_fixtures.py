@@ -2,16 +2,23 @@
 """Writes tests/fixtures/text/: two small vocabularies, and results of reference tokenizers.
 
     pip install tokenizers==0.23.3 sentencepiece==0.2.3
-    tools/make_text_fixtures.py
+    tools/make_text_fixtures.py [--corpus]
 
 wordpiece.txt: WordPieces, trained on the project's own pages. unigram.model: a SentencePiece model
 of the same text, with a small character map. Existing files are kept, since training is not
 reproducible. samples.jsonl: texts and their ids by Hugging Face's tokenizers (cased, uncased) and
 by SentencePiece after ALBERT's preprocessing, which is implemented here as in transformers.
+long_samples.jsonl: texts that are repeated, with the number and the SHA-256 of ALBERT's ids (i32 in
+little-endian order). With --corpus the SHA-256 of the ids that the published albert-spiece.model
+gives for all 50,000 labeled reviews of $TROOP_DATA is printed: of each review the number of ids
+(u32) and the ids with [CLS] and [SEP] (u16).
 """
 
+import hashlib
 import json
 import pathlib
+import struct
+import sys
 import tempfile
 import unicodedata
 
@@ -39,6 +46,10 @@ TEXTS = [
     "ÀÉÎÕÜ", "\u0301 alone", "Ёжик", "unaffable Environments troop", "ﷺ ﬃ ǆ", "a\u0344b", "-" * 40,
     "The replay service keeps trajectories; learners draw batches (with priority) from it.",
     "actor/learner: 2 × 3 = 6, 50 %, §4.1, x≤y", "ABC" * 20 + " " + "é" * 101]
+
+# The sums of scores pass SentencePiece's limit of 100,000, from which on they are rebased.
+LONG = [("!!!! ---- .... The replay (service) keeps trajectories; ", 1500), ("xyzzy q! ", 3000),
+        ("ab" * 20 + "日本", 500)]
 
 
 def corpus():
@@ -98,6 +109,19 @@ def albert(model, text, cased):
     return [model.piece_to_id(piece) for piece in pieces]
 
 
+def print_corpus():
+    """The reader needs the package transformers."""
+    import make_tokenizer_fixtures  # noqa: PLC0415
+    path = make_tokenizer_fixtures.DATA / "tokenizers/albert-spiece.model"
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    sha = hashlib.sha256()
+    for review in make_tokenizer_fixtures.read_reviews():
+        ids = [model.piece_to_id("[CLS]"), *albert(model, review, False),
+               model.piece_to_id("[SEP]")]
+        sha.update(struct.pack(f"<I{len(ids)}H", len(ids), *ids))
+    print(sha.hexdigest())
+
+
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, train in (("wordpiece.txt", train_wordpiece), ("unigram.model", train_unigram)):
@@ -114,6 +138,14 @@ def main():
                 "text": text, "uncased": ids(False), "cased": ids(True),
                 "albert": albert(unigram, text, False), "albert_cased": albert(unigram, text, True)
             }) + "\n")
+    with (FOLDER / "long_samples.jsonl").open("w", encoding="utf-8") as file:
+        for text, repeat in LONG:
+            found = albert(unigram, text * repeat, False)
+            sha = hashlib.sha256(struct.pack(f"<{len(found)}i", *found))
+            file.write(json.dumps({"text": text, "repeat": repeat, "ids": len(found),
+                                   "sha256": sha.hexdigest()}) + "\n")
+    if "--corpus" in sys.argv[1:]:
+        print_corpus()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -25,7 +26,13 @@ constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581, represents
 constexpr float kUnknownPenalty = 10;  // below the worst score (SentencePiece, unigram_model.cc)
 // Marker in the trie for user-defined pieces; real scores are finite.
 constexpr float kUserDefined = std::numeric_limits<float>::infinity();
-constexpr double kUserDefinedMargin = 0.1;  // as in SentencePiece: separates adjacent user pieces
+// Sums are rebased when they exceed this, so that a long text does not exhaust the digits of an f32
+// (SentencePiece: kScoreResetThreshold).
+constexpr float kSumMax = 100'000;
+
+// Score of a user-defined piece: positive from two bytes on, so that it wins against any split
+// (SentencePiece 0.2: GetUserDefinedScore).
+float UserDefinedScore(std::size_t bytes) { return float(0.1 * double(bytes - 1)); }
 
 // Length of a UTF-8 character by its lead byte.
 std::size_t CharacterBytes(char lead) {
@@ -135,7 +142,7 @@ class Unigram final : public Tokenizer {
         normalizer_(std::move(normalizer)),
         trie_(std::move(trie)),
         cased_(cased) {
-    FindScores();
+    FindLeastScore();
     FindPiecesToCutAgain();
   }
   void set_fingerprint(std::uint32_t fingerprint) { fingerprint_ = fingerprint; }
@@ -166,7 +173,7 @@ class Unigram final : public Tokenizer {
 
  private:
   using Type = SentencePieceModel::Type;
-  void FindScores();
+  void FindLeastScore();
   void FindPiecesToCutAgain();
   std::vector<TokenId> CutWithoutComma(std::string_view piece) const;
   TokenId Find(std::string_view piece) const;
@@ -178,21 +185,16 @@ class Unigram final : public Tokenizer {
   const PieceTrie trie_;
   const bool cased_;
   std::uint32_t fingerprint_ = 0;
-  // Range of the scores of normal pieces, which are log-probabilities. score_max_ starts at the
-  // least positive float and therefore stays there, so that a user-defined piece is worth -0.1.
-  // Sums are rounded: another value would break ties differently from SentencePiece.
+  // Least score of the normal pieces, which are log-probabilities.
   float score_min_ = std::numeric_limits<float>::max();
-  float score_max_ = std::numeric_limits<float>::min();
   // Replacements of pieces that are split again, sorted by id.
   std::vector<std::pair<TokenId, std::vector<TokenId>>> cut_again_;
 };
 
-// Finds the range of scores; only normal pieces have trained ones.
-void Unigram::FindScores() {
+// Only normal pieces have trained scores.
+void Unigram::FindLeastScore() {
   for (const auto& piece : model_.pieces) {
-    if (piece.type != Type::kNormal) continue;
-    score_min_ = std::min(score_min_, piece.score);
-    score_max_ = std::max(score_max_, piece.score);
+    if (piece.type == Type::kNormal) score_min_ = std::min(score_min_, piece.score);
   }
 }
 
@@ -242,29 +244,52 @@ void Unigram::FindPiecesToCutAgain() {
   }
 }
 
-// Viterbi search: the best path to each character end, from left to right. As in SentencePiece
-// (Model::EncodeOptimized), the first of equal paths wins and sums are rounded to f32.
-void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) const {
-  struct Best {
+// The best segmentation of the first bytes of a text, up to each end of a character. Sums are f32
+// and the first of equal ones wins, as in SentencePiece 0.2.3 (Model::EncodeOptimized).
+class BestPaths {
+ public:
+  struct Step {
     float score = 0;
     std::int32_t begin = -1;  // -1: not reached yet
     TokenId id = 0;
   };
+  explicit BestPaths(std::size_t bytes) : steps_(bytes + 1) {}
+  const Step& operator[](std::size_t end) const { return steps_[end]; }
+
+  // Score of the best path to `begin`, from which pieces are offered next. A sum that is too large
+  // becomes 0; the sums that follow are lowered by as much, so that their order stays.
+  float Open(std::size_t begin) {
+    const float score = steps_[begin].score;
+    if (std::abs(score) <= kSumMax) return score;
+    for (std::size_t i = begin; i <= frontier_; ++i) {
+      if (i == begin || steps_[i].begin >= 0) steps_[i].score -= score;
+    }
+    return 0;
+  }
+  // Offers a path whose last piece covers the bytes from `begin` to `end`.
+  void Offer(std::size_t begin, std::size_t end, float score, TokenId id) {
+    frontier_ = std::max(frontier_, end);
+    if (steps_[end].begin < 0 || score > steps_[end].score) {
+      steps_[end] = {score, std::int32_t(begin), id};
+    }
+  }
+
+ private:
+  std::vector<Step> steps_;
+  std::size_t frontier_ = 0;  // the farthest end that was offered
+};
+
+// Viterbi search: the best path to each character end, from left to right.
+void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) const {
   // Step 1: normalize. All positions below are bytes of `normal`.
   const std::string normal = normalizer_(text);
   const std::size_t size = normal.size();
   const float unknown_score = score_min_ - kUnknownPenalty;
-  // best[end] is the best segmentation of the first `end` bytes.
-  std::vector<Best> best(size + 1);
-  const auto offer = [&best](std::size_t begin, std::size_t end, double score, TokenId id) {
-    if (best[end].begin < 0 || score > best[end].score) {
-      best[end] = {float(score), std::int32_t(begin), id};
-    }
-  };
+  BestPaths best(size);
   // Step 2: extend each best path by all pieces that begin at its end. A trie walk finds them.
   for (std::size_t begin = 0; begin < size;) {
     const std::size_t next = std::min(begin + CharacterBytes(normal[begin]), size);
-    const float score_here = best[begin].score;
+    const float score_here = best.Open(begin);
     bool has_single = false;
     std::int32_t node = PieceTrie::kRoot;
     for (std::size_t i = begin; i < size;) {
@@ -272,14 +297,13 @@ void Unigram::EncodePrepared(std::string_view text, std::vector<TokenId>* ids) c
       if (node == PieceTrie::kNone) break;
       const TokenId id = trie_.value(node);
       if (id == PieceTrie::kNone) continue;
-      // User-defined pieces win against any split: their score grows with their length.
-      double score = trie_.weight(node);
-      if (score == kUserDefined) score = double(float(i - begin) * score_max_) - kUserDefinedMargin;
-      offer(begin, i, score + score_here, id);
+      float score = trie_.weight(node);
+      if (score == kUserDefined) score = UserDefinedScore(i - begin);
+      best.Offer(begin, i, score + score_here, id);
       has_single |= i == next;
     }
     // Every character must be coverable: as an unknown piece if there is no other.
-    if (!has_single) offer(begin, next, float(unknown_score + score_here), special_.unknown);
+    if (!has_single) best.Offer(begin, next, unknown_score + score_here, special_.unknown);
     begin = next;
   }
   // Step 3: follow the best path backwards; a run of unknown characters gives one id.
@@ -371,8 +395,10 @@ Result<std::unique_ptr<Tokenizer>> MakeUnigram(std::string_view bytes,
   Normalizer normalizer(std::move(charsmap), std::move(user_trie), model);
   auto tokenizer = std::make_unique<Unigram>(std::move(model), special, std::move(normalizer),
                                              std::move(trie), options.cased);
-  // The fingerprint covers the model file and the case setting, which together decide the ids.
-  const std::string_view how = options.cased ? "unigram cased" : "unigram";
+  // The fingerprint covers the model file, the case setting and the version that is followed, which
+  // together decide the ids.
+  const std::string_view how =
+      options.cased ? "unigram cased SentencePiece 0.2.3" : "unigram SentencePiece 0.2.3";
   // Set after construction, because the constructor takes only the parsed model.
   tokenizer->set_fingerprint(
       Crc32c(std::as_bytes(std::span(bytes)), Crc32c(std::as_bytes(std::span(how)))));

@@ -13,8 +13,9 @@ namespace troop {
 // become quotes, and without `cased` accents are dropped and letters lowercased. Its characters are
 // mapped as the model defines, and it is split into the pieces with the largest sum of scores
 // (Viterbi; Kudo 2018). Pieces that end in a digit and a comma are split again without the comma. A
-// run of characters that no piece covers is one unknown piece. Equals SentencePiece 0.1.97 as the
-// slow tokenizer of transformers uses it.
+// run of characters that no piece covers is one unknown piece. Equals SentencePiece 0.2.3 as the
+// slow tokenizer of transformers uses it; earlier versions resolve other sums to ties (decision
+// 30).
 //
 // model: the bytes of a `.model` file with the pieces <pad>, [CLS], [SEP], [MASK] and an unknown
 // piece. Errors: kDataLoss, kInvalidArgument.

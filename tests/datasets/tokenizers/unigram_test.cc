@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/storage/sha256.h"
 #include "datasets/tokenizers/charsmap.h"
 #include "datasets/tokenizers/sentencepiece_model.h"
 #include "tests/datasets/data.h"
@@ -51,6 +52,7 @@ TEST(UnigramTest, MatchesSentencePieceOnSmallModel) {
   }
 }
 
+// Golden ids of SentencePiece 0.1.97; these strings have no ties that 0.2.3 resolves differently.
 TEST(UnigramTest, MatchesGoldenStringsOfAlbert) {
   TROOP_SKIP_WITHOUT_DATA("tokenizers/golden_albert_sample.jsonl");
   const auto tokenizer = OpenTokenizer(DataPath("tokenizers/albert-spiece.model"));
@@ -84,10 +86,44 @@ TEST(UnigramTest, MergesRunOfUnknownCharacters) {
   EXPECT_EQ(Encode(*tokenizer, "axаa y"), (Ids{7, kUnknown, 6, 5, kUnknown}));
 }
 
-TEST(UnigramTest, ScoresUserDefinedPieceAtMinusTenth) {
-  const std::string pieces = Piece("▁", 0) + Piece("-", -9, 4);
-  EXPECT_EQ(Encode(*Make(pieces + Piece("▁-", -0.11f)), "-"), (Ids{5, 6}));
-  EXPECT_EQ(Encode(*Make(pieces + Piece("▁-", -0.09f)), "-"), (Ids{7}));
+// In f64 the path x, y has the larger sum: SentencePiece 0.1.97 chose it.
+TEST(UnigramTest, SumsAreRoundedBeforeTheyAreCompared) {
+  const auto tokenizer =
+      Make(Piece("▁", 0) + Piece("x", -65536) + Piece("y", 0.001f) + Piece("xy", -65536));
+  EXPECT_EQ(Encode(*tokenizer, "xy"), (Ids{5, 8}));
+}
+
+// A sum beyond 100,000 counts as 0 from there on; without that, -100,001 + 0.001 is rounded to a
+// tie.
+TEST(UnigramTest, LargeSumsAreRebased) {
+  const std::string pieces = Piece("▁", 0) + Piece("x", -1) + Piece("y", 0.001f) + Piece("xy", -1);
+  EXPECT_EQ(Encode(*Make(pieces + Piece("p", -99990)), "pxy"), (Ids{5, 9, 8}));
+  EXPECT_EQ(Encode(*Make(pieces + Piece("p", -100001)), "pxy"), (Ids{5, 9, 6, 7}));
+  EXPECT_EQ(Encode(*Make(pieces + Piece("p", 100001)), "pxy"), (Ids{5, 9, 6, 7}));
+}
+
+TEST(UnigramTest, ScoresUserDefinedPieceByItsBytes) {
+  const std::string pieces = Piece("▁", 0) + Piece("--", -9, 4) + Piece("-", -9, 4);
+  EXPECT_EQ(Encode(*Make(pieces), "--"), (Ids{5, 6}));
+  EXPECT_EQ(Encode(*Make(pieces + Piece("▁--", 0.09f)), "--"), (Ids{5, 6}));
+  EXPECT_EQ(Encode(*Make(pieces + Piece("▁--", 0.11f)), "--"), (Ids{8}));
+  EXPECT_EQ(Encode(*Make(pieces + Piece("▁-", -0.01f)), "-"), (Ids{5, 7}));
+}
+
+// SentencePiece 0.2.3 on a text whose sum of scores passes 100,000 several times.
+TEST(UnigramTest, MatchesSentencePieceOnLongText) {
+  const auto tokenizer = OpenTokenizer(TextFixture("unigram.model"));
+  int samples = 0;
+  for (const JsonValue& line : ReadJsonLines(TextFixture("long_samples.jsonl"))) {
+    std::string text;
+    for (int i = 0; i < *line.Find("repeat")->integer; ++i) text += line.Find("text")->string;
+    const Ids ids = Encode(*tokenizer, text);
+    EXPECT_EQ(std::int64_t(ids.size()), *line.Find("ids")->integer);
+    const std::string_view bytes(reinterpret_cast<const char*>(ids.data()), ids.size() * 4);
+    EXPECT_EQ(Sha256Hex(bytes), line.Find("sha256")->string) << line.Find("text")->string;
+    ++samples;
+  }
+  EXPECT_EQ(samples, 3);
 }
 
 TEST(UnigramTest, SkipsUnusedPieces) {
