@@ -8,7 +8,8 @@ roberta/: vocab.json, merges.txt and tokenizer.json (with add_prefix_space) of a
 bert/, albert/, xlmr/: tokenizer.json with the components of these models. The tokenizers are
 trained on reviews of IMDB ($TROOP_DATA or ../shared/data); existing ones are kept, since training
 is not reproducible. samples.jsonl: texts (in hexadecimal) and their ids. pairs.jsonl: pairs of
-texts, limits and sides, and the ids and token types by transformers. With --corpus the SHA-256 of
+texts, limits and sides, and the ids and token types by transformers. added.jsonl: more elements of
+"added_tokens", and the ids of texts with them. With --corpus the SHA-256 of
 the ids of all 50,000 labeled reviews is printed, as i32 in little-endian order.
 """
 
@@ -60,6 +61,14 @@ PAIRS = [("a", "b"), ("the film was good", "it is not"), ("", "only the second o
          ("one two three four five six", "six five four three two one"),
          ("one two three four five six seven", "six five four three two one")]
 LENGTHS = (5, 8, 9, 13, 64)
+ADDED = ("the", "Movie", "<br />", "zqé", "MASK", " of", "good film", "(", "-")
+ADDED_FLAGS = ({}, {"normalized": False}, {"single_word": True}, {"lstrip": True},
+               {"rstrip": True, "normalized": False}, {"lstrip": True, "rstrip": True},
+               {"normalized": False, "single_word": True})
+ADDED_TEXTS = ["", "the", "The THE thé MOVIE movie  x", "  the   movie the ", "a (b) - x-y ((",
+               "foo<br />bar <BR /> <br/>", "[MASK] MASK]the", "the_ the1 the½ theⒶ the‍",
+               "x​the­film ZQÉzqé", "a good film of  good films　the the",
+               "中the中 ́thé Movié"]
 
 
 def each_byte(error):
@@ -232,6 +241,29 @@ def write_pairs(made):
                             "types": pair["token_type_ids"]}, separators=(",", ":")) + "\n")
 
 
+def write_added():
+    with (FOLDER / "added.jsonl").open("w", encoding="utf-8") as file:
+        for name in TRAINERS:
+            for flags in ADDED_FLAGS:
+                document = json.loads((FOLDER / name / "tokenizer.json").read_text("utf-8"))
+                vocabulary = document["model"]["vocab"]
+                ids = (vocabulary if isinstance(vocabulary, dict)
+                       else {piece: id for id, (piece, _) in enumerate(vocabulary)})
+                fresh = iter(range(len(ids), len(ids) + len(ADDED)))
+                added = [{"id": ids[text] if text in ids else next(fresh), "content": text,
+                          "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": True, "special": False} | flags for text in ADDED]
+                document["added_tokens"] = added + document["added_tokens"]
+                tokenizer = Tokenizer.from_str(json.dumps(document))
+                tokenizer.encode_special_tokens = True
+                found = [tokenizer.encode(text, add_special_tokens=False).ids
+                         for text in ADDED_TEXTS]
+                file.write(json.dumps({
+                    "name": name, "added": json.dumps(added)[1:-1],
+                    "texts": [text.encode().hex() for text in ADDED_TEXTS],
+                    "ids": found}, separators=(",", ":")) + "\n")
+
+
 def print_corpus(made):
     reviews = read_reviews()
     for name, tokenizer in made.items():
@@ -246,6 +278,7 @@ def main():
     made = make_tokenizers()
     write_samples(made)
     write_pairs(made)
+    write_added()
     if "--corpus" in sys.argv[1:]:
         print_corpus(made)
 

@@ -21,7 +21,11 @@ END = 0x110000
 SURROGATES = range(0xD800, 0xE000)
 HANGUL = range(0xAC00, 0xD7A4)   # decomposed by arithmetic
 (CONTROL, SPACE, PUNCTUATION, MARK, CASED, CASE_IGNORABLE, DIGIT, LETTER, NUMBER, COMBINING,
- UNASSIGNED, NOT_COMPOSED) = (1 << bit for bit in range(12))
+ UNASSIGNED, NOT_COMPOSED, WORD) = (1 << bit for bit in range(13))
+# Symbols with the property Other_Alphabetic (PropList.txt): letters in circles and boxes.
+ALPHABETIC_SYMBOLS = (range(0x24B6, 0x24EA), range(0x1F130, 0x1F14A), range(0x1F150, 0x1F16A),
+                      range(0x1F170, 0x1F18A))
+JOIN_CONTROL = range(0x200C, 0x200E)
 
 
 def flags_of(code):
@@ -39,6 +43,9 @@ def flags_of(code):
     flags |= NUMBER if category[0] == "N" else 0
     flags |= COMBINING if category[0] == "M" else 0
     flags |= UNASSIGNED if category == "Cn" else 0
+    # Unicode Technical Standard 18, annex C: \w.
+    word = category[0] in "LM" or category in ("Nd", "Nl", "Pc") or code in JOIN_CONTROL
+    flags |= WORD if word or any(code in symbols for symbols in ALPHABETIC_SYMBOLS) else 0
     # NFC does not restore these after their decomposition into several characters.
     several = len(unicodedata.normalize("NFD", char)) > 1
     flags |= NOT_COMPOSED if several and unicodedata.normalize("NFC", char) != char else 0

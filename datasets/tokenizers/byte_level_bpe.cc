@@ -11,9 +11,10 @@
 
 #include "core/storage/crc32c.h"
 #include "core/storage/json.h"
+#include "datasets/lookup/word_table.h"
 #include "datasets/tokenizers/json_pieces.h"
+#include "datasets/tokenizers/model_tokenizer.h"
 #include "datasets/tokenizers/unicode.h"
-#include "datasets/tokenizers/word_table.h"
 
 namespace troop {
 namespace {
@@ -98,37 +99,32 @@ std::string BytesOf(std::string_view piece) {
 
 // Tokenizer of RoBERTa and GPT-2. Immutable after Init, so any number of threads may encode at the
 // same time.
-class ByteLevelBpe final : public Tokenizer {
+class ByteLevelBpe final : public ModelTokenizer<BpeModel> {
  public:
-  explicit ByteLevelBpe(BpeModel model) : model_(std::move(model)) {}
+  explicit ByteLevelBpe(BpeModel model) : ModelTokenizer(std::move(model)) {}
   // Builds the tables. Errors: those of MakeByteLevelBpe.
   Status Init();
 
   void Encode(std::string_view text, std::vector<TokenId>* ids) const override;
-  std::string_view piece(TokenId id) const override { return model_.pieces[std::size_t(id)]; }
-  int size() const override { return int(model_.pieces.size()); }
-  const SpecialTokens& special() const override { return model_.special; }
-  PairFormat pair_format() const override { return model_.pair; }
-  std::uint32_t fingerprint() const override { return model_.fingerprint; }
 
  private:
   Status AddMerges();
   void AddWords();
-  bool IsSpecial(TokenId id) const;
+  bool IsHidden(TokenId id) const;
   void Merge(std::string_view word, std::vector<TokenId>* ids) const;
   void MergeByScan(std::string_view word, std::vector<TokenId>* ids) const;
   void MergeByHeap(std::string_view word, std::vector<TokenId>* ids) const;
 
-  BpeModel model_;
   std::vector<std::string> bytes_;       // by id: the bytes of a piece, empty for special ones
   std::array<TokenId, 256> byte_ids_{};  // piece of each byte
   PairTable merges_;
   WordTable words_;  // words that become a single piece
 };
 
-// Special tokens are not part of the alphabet, even if their characters are.
-bool ByteLevelBpe::IsSpecial(TokenId id) const {
+// Special and added tokens are not part of the alphabet, even if their characters are.
+bool ByteLevelBpe::IsHidden(TokenId id) const {
   const SpecialTokens& s = model_.special;
+  if (std::size_t(id) < model_.never.size() && model_.never[std::size_t(id)]) return true;
   return id == s.pad || id == s.unknown || id == s.begin || id == s.end || id == s.mask;
 }
 
@@ -136,7 +132,7 @@ bool ByteLevelBpe::IsSpecial(TokenId id) const {
 Status ByteLevelBpe::Init() {
   byte_ids_.fill(-1);
   for (TokenId id = 0; id < size(); ++id) {
-    bytes_.push_back(IsSpecial(id) ? "" : BytesOf(piece(id)));
+    bytes_.push_back(IsHidden(id) ? "" : BytesOf(piece(id)));
     if (bytes_.back().size() == 1) byte_ids_[static_cast<unsigned char>(bytes_.back()[0])] = id;
   }
   for (std::size_t byte = 0; byte < byte_ids_.size(); ++byte) {

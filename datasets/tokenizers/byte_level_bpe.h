@@ -25,6 +25,7 @@ struct BpeModel {
   std::vector<std::string> pieces{};
   // Pairs of pieces whose concatenation is a piece; the first ones are merged first.
   std::vector<std::pair<std::string, std::string>> merges{};
+  std::vector<bool> never{};  // by id: words never yield the piece; empty: all may
   SpecialTokens special{};
   PairFormat pair{};
   TextNormalizer normalizer{};    // applied before the split

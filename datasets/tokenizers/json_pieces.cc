@@ -8,18 +8,13 @@
 #include "datasets/tokenizers/unicode.h"
 
 namespace troop {
-namespace {
-// Far above any published vocabulary (XLM-R has 250,000 pieces); bounds the memory of a bad file.
-constexpr std::int64_t kPiecesMax = 1 << 24;
-}  // namespace
 
 // Checks what concerns one piece.
 Status JsonPieces::Add(std::int64_t id, std::string_view text) {
   if (text.empty()) return InvalidArgument("the piece with id {} is empty", id);
   if (!IsUtf8(text)) return InvalidArgument("the piece with id {} is not UTF-8", id);
-  if (id < 0 || id >= kPiecesMax) {
-    return InvalidArgument("the piece {:?} has id {}, must be in 0 to {}", text, id,
-                           kPiecesMax - 1);
+  if (id < 0 || id > kTokenIdMax) {
+    return InvalidArgument("the piece {:?} has id {}, must be in 0 to {}", text, id, kTokenIdMax);
   }
   pieces_.emplace_back(id, text);
   return Status::Ok();

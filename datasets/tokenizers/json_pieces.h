@@ -12,6 +12,10 @@
 
 namespace troop {
 
+// Largest id in a JSON file: far above any published vocabulary (XLM-R has 250,000 pieces); bounds
+// the memory of a bad file.
+inline constexpr std::int64_t kTokenIdMax = (1 << 24) - 1;
+
 // Collects the pieces of a vocabulary in JSON, which may come in any order of ids.
 class JsonPieces {
  public:

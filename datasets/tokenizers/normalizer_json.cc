@@ -151,6 +151,7 @@ Result<JsonPreTokenizer::Metaspace> ParseMetaspace(const JsonValue& json, bool w
         scheme);
   }
   metaspace.prepend = scheme != "never";
+  metaspace.first_only = scheme == "first";
   TROOP_ASSIGN_OR_RETURN(metaspace.split, json.BooleanOr("split", true));
   return metaspace;
 }

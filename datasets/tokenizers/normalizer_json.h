@@ -30,6 +30,7 @@ struct JsonPreTokenizer {
   bool white_space = false;  // WhitespaceSplit, before Metaspace
   struct Metaspace {
     bool prepend = true, split = true;
+    bool first_only = false;  // `prepend` is for the first word of a text
   };
   std::optional<Metaspace> metaspace{};
   std::optional<bool> byte_level{};  // ByteLevel with this add_prefix_space

@@ -26,7 +26,7 @@ struct SentencePieceModel {
     Type type = Type::kNormal;
   };
   std::vector<Piece> pieces;
-  std::string charsmap;  // datasets/tokenizers/charsmap.h; empty: no replacements
+  std::string charsmap;  // datasets/lookup/charsmap.h; empty: no replacements
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "datasets/tokenizers/charsmap.h"
+#include "datasets/lookup/charsmap.h"
 
 namespace troop {
 

@@ -2,6 +2,7 @@
 
 #include "datasets/tokenizers/tokenizer_json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 #include "core/storage/crc32c.h"
 #include "core/storage/json.h"
+#include "datasets/tokenizers/added_tokens.h"
 #include "datasets/tokenizers/byte_level_bpe.h"
 #include "datasets/tokenizers/json_pieces.h"
 #include "datasets/tokenizers/normalizer_json.h"
@@ -29,24 +31,46 @@ struct Document {
   const JsonValue* model = nullptr;
   JsonNormalizer normalizer{};
   JsonPreTokenizer pre_tokenizer{};
-  std::vector<std::pair<std::int64_t, std::string>> added{};  // special tokens
-  std::string begin{}, end{};                                 // texts
+  std::vector<AddedToken> added{};
+  std::string begin{}, end{};  // texts
   PairFormat pair{};
   std::uint32_t fingerprint = 0;
+
+  // True if texts are searched for added tokens.
+  bool has_added() const {
+    return std::ranges::any_of(added, [](const AddedToken& token) { return !token.special; });
+  }
+  // The normalizer of the model; with added tokens it is applied before the model.
+  TextNormalizer model_normalizer() const {
+    return has_added() ? TextNormalizer() : TextNormalizer(normalizer.steps);
+  }
 };
 
-// Reads the special tokens; others are matched in texts before anything else.
+// Reads one element of "added_tokens". Missing flags have the defaults of AddedToken in Python.
+Result<AddedToken> ParseAddedToken(const JsonValue& json) {
+  AddedToken token;
+  TROOP_ASSIGN_OR_RETURN(token.content, json.String("content"));
+  TROOP_ASSIGN_OR_RETURN(const std::int64_t id, json.Integer("id"));
+  if (id < 0 || id > kTokenIdMax) {
+    return InvalidArgument("\"added_tokens\" has {:?} with id {}, must be in 0 to {}",
+                           token.content, id, kTokenIdMax);
+  }
+  token.id = TokenId(id);
+  TROOP_ASSIGN_OR_RETURN(token.special, json.BooleanOr("special", false));
+  TROOP_ASSIGN_OR_RETURN(token.normalized, json.BooleanOr("normalized", !token.special));
+  TROOP_ASSIGN_OR_RETURN(token.lstrip, json.BooleanOr("lstrip", false));
+  TROOP_ASSIGN_OR_RETURN(token.rstrip, json.BooleanOr("rstrip", false));
+  TROOP_ASSIGN_OR_RETURN(token.single_word, json.BooleanOr("single_word", false));
+  return token;
+}
+
+// Another kind of value is damage: without the list, words would have other ids.
 Status ParseAdded(const JsonValue* json, Document* document) {
   if (!IsSet(json)) return Status::Ok();
-  for (const JsonValue& token : json->array) {
-    TROOP_ASSIGN_OR_RETURN(const std::string text, token.String("content"));
-    TROOP_ASSIGN_OR_RETURN(const std::int64_t id, token.Integer("id"));
-    TROOP_ASSIGN_OR_RETURN(const bool special, token.BooleanOr("special", false));
-    if (!special) {
-      return InvalidArgument(
-          "\"added_tokens\" has {:?}, which is not special: added tokens are not supported", text);
-    }
-    document->added.emplace_back(id, text);
+  if (json->kind != JsonValue::Kind::kArray) return DataLoss("\"added_tokens\" is not a list");
+  for (const JsonValue& each : json->array) {
+    TROOP_ASSIGN_OR_RETURN(AddedToken token, ParseAddedToken(each));
+    document->added.push_back(std::move(token));
   }
   return Status::Ok();
 }
@@ -168,15 +192,22 @@ Result<SpecialTokens> FindSpecial(const Document& document, const std::vector<st
   return special;
 }
 
-// Pieces of an object of ids and of the added tokens.
-Result<std::vector<std::string>> PiecesOf(const Document& document) {
-  // Special tokens may have ids after the vocabulary, or fill gaps in it.
+// Pieces of an object of ids and of the added tokens. never: true for those that only the latter
+// have, which the model does not yield.
+Status ParsePieces(const Document& document, std::vector<std::string>* texts,
+                   std::vector<bool>* never) {
+  // Added tokens may have ids after the vocabulary, or fill gaps in it.
   JsonPieces pieces;
   const JsonValue* const vocabulary = document.model->Find("vocab");
   if (vocabulary == nullptr) return DataLoss("the model has no \"vocab\"");
   TROOP_RETURN_IF_ERROR(pieces.AddAll(*vocabulary));
-  for (const auto& [id, text] : document.added) TROOP_RETURN_IF_ERROR(pieces.Add(id, text));
-  return pieces.Take();
+  for (const AddedToken& token : document.added) {
+    TROOP_RETURN_IF_ERROR(pieces.Add(token.id, token.content));
+  }
+  TROOP_ASSIGN_OR_RETURN(*texts, pieces.Take());
+  never->assign(texts->size(), true);
+  for (const auto& [text, id] : vocabulary->object) (*never)[std::size_t(*id.integer)] = false;
+  return Status::Ok();
 }
 
 // The text of an optional setting; null and missing are empty.
@@ -208,7 +239,7 @@ Result<std::unique_ptr<Tokenizer>> MakeWordPieceOf(const Document& document) {
                        .lowercase = document.normalizer.bert->lowercase,
                        .strip_accents = document.normalizer.bert->strip_accents,
                        .fingerprint = document.fingerprint};
-  TROOP_ASSIGN_OR_RETURN(model.pieces, PiecesOf(document));
+  TROOP_RETURN_IF_ERROR(ParsePieces(document, &model.pieces, &model.never));
   TROOP_ASSIGN_OR_RETURN(model.special, FindSpecial(document, model.pieces, unknown));
   return MakeWordPiece(std::move(model));
 }
@@ -237,11 +268,11 @@ Result<std::unique_ptr<Tokenizer>> MakeBpeOf(const Document& document) {
   const JsonValue* const dropout = json.Find("dropout");
   if (IsSet(dropout) && dropout->number != 0) return Unsupported("BPE", "\"dropout\" null");
   BpeModel model{.pair = document.pair,
-                 .normalizer = TextNormalizer(document.normalizer.steps),
+                 .normalizer = document.model_normalizer(),
                  .fingerprint = document.fingerprint,
                  .add_prefix_space = *document.pre_tokenizer.byte_level};
   TROOP_ASSIGN_OR_RETURN(model.ignore_merges, json.BooleanOr("ignore_merges", false));
-  TROOP_ASSIGN_OR_RETURN(model.pieces, PiecesOf(document));
+  TROOP_RETURN_IF_ERROR(ParsePieces(document, &model.pieces, &model.never));
   TROOP_ASSIGN_OR_RETURN(const std::string unknown, TextOf(json, "unk_token"));
   TROOP_ASSIGN_OR_RETURN(model.special, FindSpecial(document, model.pieces, unknown));
   const JsonValue* const merges = json.Find("merges");
@@ -301,12 +332,17 @@ Status ParseUnigramPieces(const Document& document, UnigramModel* model) {
     TROOP_RETURN_IF_ERROR(pieces.Add(id, piece.array[0].string));
     model->scores.push_back(ScoreOf(piece.array[1].number));
   }
-  for (const auto& [id, text] : document.added) TROOP_RETURN_IF_ERROR(pieces.Add(id, text));
+  for (const AddedToken& token : document.added) {
+    TROOP_RETURN_IF_ERROR(pieces.Add(token.id, token.content));
+  }
   TROOP_ASSIGN_OR_RETURN(model->pieces, pieces.Take());
-  // Added tokens have no score, and need none.
+  // Tokens that are not in the list have no score, and need none.
+  model->never.assign(model->scores.size(), false);
+  model->never.resize(model->pieces.size(), true);
   model->scores.resize(model->pieces.size(), 0);
-  model->never.resize(model->pieces.size(), false);
-  for (const auto& [id, text] : document.added) model->never[std::size_t(id)] = true;
+  for (const AddedToken& token : document.added) {
+    if (token.special) model->never[std::size_t(token.id)] = true;
+  }
   return Status::Ok();
 }
 
@@ -318,8 +354,13 @@ Result<std::unique_ptr<Tokenizer>> MakeUnigramOf(const Document& document) {
   }
   TROOP_ASSIGN_OR_RETURN(const bool fallback, json.BooleanOr("byte_fallback", false));
   if (fallback) return Unsupported("Unigram", "\"byte_fallback\" false");
+  // After the search for added tokens, the place of a part in its text is not known.
+  if (document.has_added() && document.pre_tokenizer.metaspace->first_only) {
+    return Unsupported("Unigram",
+                       "\"prepend_scheme\" \"always\" or \"never\" if it has added tokens");
+  }
   UnigramModel model{.pair = document.pair,
-                     .normalizer = TextNormalizer(document.normalizer.steps),
+                     .normalizer = document.model_normalizer(),
                      .split_white_space = document.pre_tokenizer.white_space,
                      .prepend = document.pre_tokenizer.metaspace->prepend,
                      .split = document.pre_tokenizer.metaspace->split,
@@ -352,6 +393,34 @@ Status CheckOptions(const Document& document, const TokenizerOptions& options) {
                          *options.add_prefix_space, *prefix);
 }
 
+// The normalizer of a file with added tokens; null: there is none.
+Normalize NormalizeOf(const Document& document) {
+  if (!document.normalizer.bert) {
+    if (document.normalizer.steps.empty()) return nullptr;
+    return TextNormalizer(document.normalizer.steps);
+  }
+  // The model normalizes again, which changes nothing.
+  const WordPieceModel flags{.lowercase = document.normalizer.bert->lowercase,
+                             .strip_accents = document.normalizer.bert->strip_accents};
+  return [flags](std::string_view text) { return NormalizeForWordPiece(text, flags); };
+}
+
+// Makes the model of a document, without added tokens.
+Result<std::unique_ptr<Tokenizer>> MakeModelOf(const Document& document) {
+  // Old files have no type: the keys of the model tell them apart.
+  // RoBERTa's published file is one of them.
+  std::string_view type = TypeOf(*document.model);
+  if (type.empty() && document.model->Find("merges") != nullptr) type = "BPE";
+  if (type.empty() && document.model->Find("unk_id") != nullptr) type = "Unigram";
+  if (type.empty() && document.model->Find("max_input_chars_per_word") != nullptr) {
+    type = "WordPiece";
+  }
+  if (type == "WordPiece") return MakeWordPieceOf(document);
+  if (type == "BPE") return MakeBpeOf(document);
+  if (type == "Unigram") return MakeUnigramOf(document);
+  return InvalidArgument("the model {:?} is not supported (WordPiece, Unigram and BPE are)", type);
+}
+
 }  // namespace
 
 // Steps: components in the order of their use, checks against the settings, the model.
@@ -368,18 +437,9 @@ Result<std::unique_ptr<Tokenizer>> MakeTokenizerJson(std::string_view text,
   TROOP_RETURN_IF_ERROR(ParseAdded(json.Find("added_tokens"), &document));
   TROOP_RETURN_IF_ERROR(ParsePostProcessor(json.Find("post_processor"), &document));
   TROOP_RETURN_IF_ERROR(CheckOptions(document, options));
-  // Old files have no type: the keys of the model tell them apart.
-  // RoBERTa's published file is one of them.
-  std::string_view type = TypeOf(*document.model);
-  if (type.empty() && document.model->Find("merges") != nullptr) type = "BPE";
-  if (type.empty() && document.model->Find("unk_id") != nullptr) type = "Unigram";
-  if (type.empty() && document.model->Find("max_input_chars_per_word") != nullptr) {
-    type = "WordPiece";
-  }
-  if (type == "WordPiece") return MakeWordPieceOf(document);
-  if (type == "BPE") return MakeBpeOf(document);
-  if (type == "Unigram") return MakeUnigramOf(document);
-  return InvalidArgument("the model {:?} is not supported (WordPiece, Unigram and BPE are)", type);
+  TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> model, MakeModelOf(document));
+  if (!document.has_added()) return model;
+  return WithAddedTokens(std::move(model), document.added, NormalizeOf(document));
 }
 
 }  // namespace troop

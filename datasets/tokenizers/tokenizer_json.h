@@ -16,15 +16,16 @@ namespace troop {
 // where Unigram and BPE may have the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents,
 // Replace, Strip and Precompiled. Begin and end token and the format of pairs come from the
 // post-processor (TemplateProcessing, BertProcessing or RobertaProcessing). The padding and the
-// mask token are [PAD] or <pad>, and [MASK] or <mask>. Special tokens in a text are plain text, as
-// in all tokenizers of Troop. "truncation" and "padding" are not used.
+// mask token are [PAD] or <pad>, and [MASK] or <mask>. Added tokens that are not special are found
+// in texts (datasets/tokenizers/added_tokens.h). Special tokens in a text are plain text, as in all
+// tokenizers of Troop. "truncation" and "padding" are not used.
 //
 // Differences to the file vocab.txt of the same BERT model: the last sigma of a word is not final,
 // and accents are removed before capitals. To ALBERT's spiece.model: words are split separately,
 // and numbers that end in a comma are not split again.
 //
 // Errors: kDataLoss: not such a document; kInvalidArgument: a component or setting that is not
-// supported, or an added token that is not special, by name.
+// supported, by name, or an added token without a place in the vocabulary.
 Result<std::unique_ptr<Tokenizer>> MakeTokenizerJson(std::string_view json,
                                                      const TokenizerOptions& options);
 

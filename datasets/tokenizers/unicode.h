@@ -25,6 +25,7 @@ enum CharFlags : std::uint16_t {
   kCharCombining = 512,     // category M*: Mn, and marks that take space or enclose
   kCharUnassigned = 1024,   // category Cn, a part of C*: added after Unicode 14.0, or never
   kCharNotComposed = 2048,  // has a canonical decomposition that Compose does not undo
+  kCharWord = 4096,         // \w of regular expressions (Unicode Technical Standard 18, annex C)
 };
 // Flags of a character; O(log of the table).
 std::uint16_t CharFlagsOf(char32_t c);

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/storage/crc32c.h"
-#include "datasets/tokenizers/charsmap.h"
-#include "datasets/tokenizers/piece_trie.h"
+#include "datasets/lookup/charsmap.h"
+#include "datasets/lookup/piece_trie.h"
 #include "datasets/tokenizers/sentencepiece_model.h"
 #include "datasets/tokenizers/unicode.h"
 

@@ -6,7 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "datasets/tokenizers/piece_trie.h"
+#include "datasets/lookup/piece_trie.h"
+#include "datasets/tokenizers/model_tokenizer.h"
 #include "datasets/tokenizers/unicode.h"
 
 namespace troop {
@@ -16,19 +17,14 @@ constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
 constexpr double kUnknownPenalty = 10;  // below the worst score (tokenizers, unigram/model.rs)
 
 // Immutable after MakeUnigramJson, so any number of threads may encode at the same time.
-class UnigramJson final : public Tokenizer {
+class UnigramJson final : public ModelTokenizer<UnigramModel> {
  public:
   UnigramJson(UnigramModel model, PieceTrie trie)
-      : model_(std::move(model)),
+      : ModelTokenizer(std::move(model)),
         trie_(std::move(trie)),
         unknown_score_(*std::ranges::min_element(model_.scores) - kUnknownPenalty) {}
 
   void Encode(std::string_view text, std::vector<TokenId>* ids) const override;
-  std::string_view piece(TokenId id) const override { return model_.pieces[std::size_t(id)]; }
-  int size() const override { return int(model_.pieces.size()); }
-  const SpecialTokens& special() const override { return model_.special; }
-  PairFormat pair_format() const override { return model_.pair; }
-  std::uint32_t fingerprint() const override { return model_.fingerprint; }
 
  private:
   // Best path to the end of a character.
@@ -45,7 +41,6 @@ class UnigramJson final : public Tokenizer {
   void EncodeWord(std::string_view word, Scratch* scratch, std::vector<TokenId>* ids) const;
   void EncodePart(std::string_view part, std::vector<Best>* best, std::vector<TokenId>* ids) const;
 
-  const UnigramModel model_;
   const PieceTrie trie_;
   const double unknown_score_;
 };

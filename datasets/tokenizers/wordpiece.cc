@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "core/storage/crc32c.h"
-#include "datasets/tokenizers/piece_trie.h"
+#include "datasets/lookup/piece_trie.h"
+#include "datasets/tokenizers/model_tokenizer.h"
 #include "datasets/tokenizers/unicode.h"
 
 namespace troop {
@@ -63,15 +64,23 @@ std::array<Kind, 256> MakeByteKinds() {
   return kinds;
 }
 
+// Decomposition turns accents into separate marks.
+std::u32string WithoutAccents(std::u32string_view text) {
+  std::u32string plain = Decompose(text, Decomposition::kCanonical);
+  std::erase_if(plain, [](char32_t c) { return CharFlagsOf(c) & kCharMark; });
+  return plain;
+}
+
 // Implements the basic tokenizer and WordPiece of BERT (Devlin et al. 2018, arXiv:1810.04805).
 // Immutable after MakeTries, so any number of threads may encode at the same time.
-class WordPiece final : public Tokenizer {
+class WordPiece final : public ModelTokenizer<WordPieceModel> {
  public:
-  explicit WordPiece(WordPieceModel model) : model_(std::move(model)) {}
+  explicit WordPiece(WordPieceModel model) : ModelTokenizer(std::move(model)) {}
   // Builds one trie for the beginnings of words and one for their continuations, stored without ##.
   Status MakeTries() {
     std::vector<PieceTrie::Entry> first, later;
     for (std::size_t id = 0; id < model_.pieces.size(); ++id) {
+      if (id < model_.never.size() && model_.never[id]) continue;
       const std::string_view piece = model_.pieces[id];
       // A piece with ## may also begin a word, if the text has "##".
       first.push_back({piece, std::int32_t(id)});
@@ -85,11 +94,6 @@ class WordPiece final : public Tokenizer {
   }
 
   void Encode(std::string_view text, std::vector<TokenId>* ids) const override;
-  std::string_view piece(TokenId id) const override { return model_.pieces[std::size_t(id)]; }
-  int size() const override { return int(model_.pieces.size()); }
-  const SpecialTokens& special() const override { return model_.special; }
-  PairFormat pair_format() const override { return model_.pair; }
-  std::uint32_t fingerprint() const override { return model_.fingerprint; }
 
  private:
   std::size_t EncodeWide(std::string_view text, std::size_t begin, std::string* word,
@@ -99,7 +103,6 @@ class WordPiece final : public Tokenizer {
   std::u32string Normalize(std::u32string_view token) const;
   void EncodeWord(std::string_view word, std::size_t characters, std::vector<TokenId>* ids) const;
 
-  const WordPieceModel model_;
   PieceTrie first_, later_;
   const std::array<Kind, 256> byte_kinds_ = MakeByteKinds();
 };
@@ -178,10 +181,7 @@ std::size_t WordPiece::EncodeWide(std::string_view text, std::size_t begin, std:
 std::u32string WordPiece::Normalize(std::u32string_view token) const {
   std::u32string plain(token);
   if (model_.final_sigma && model_.lowercase) plain = LowerCase(plain);
-  if (model_.strip_accents) {
-    plain = Decompose(plain, Decomposition::kCanonical);
-    std::erase_if(plain, [](char32_t c) { return CharFlagsOf(c) & kCharMark; });
-  }
+  if (model_.strip_accents) plain = WithoutAccents(plain);
   return model_.final_sigma || !model_.lowercase ? plain : LowerCaseOfEach(plain);
 }
 
@@ -254,6 +254,21 @@ Result<std::vector<std::string>> SplitPieces(std::string_view vocabulary) {
 }
 
 }  // namespace
+
+// The steps of WordPiece::EncodeWide and Normalize, for a whole text.
+std::string NormalizeForWordPiece(std::string_view text, const WordPieceModel& model) {
+  std::u32string plain;
+  for (const char32_t c : ToUtf32(text)) {
+    const Kind kind = KindOf(c);
+    if (kind == Kind::kNothing) continue;
+    // An ideograph is a word by itself.
+    if (kind == Kind::kAlone) plain.push_back(U' ');
+    plain.push_back(kind == Kind::kSpace ? U' ' : c);
+    if (kind == Kind::kAlone) plain.push_back(U' ');
+  }
+  if (model.strip_accents) plain = WithoutAccents(plain);
+  return ToUtf8(model.lowercase ? LowerCaseOfEach(plain) : plain);
+}
 
 Result<std::unique_ptr<Tokenizer>> MakeWordPiece(WordPieceModel model) {
   auto tokenizer = std::make_unique<WordPiece>(std::move(model));

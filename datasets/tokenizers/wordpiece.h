@@ -19,6 +19,7 @@ namespace troop {
 // therefore [UNK].
 struct WordPieceModel {
   std::vector<std::string> pieces{};  // by id
+  std::vector<bool> never{};          // by id: words never yield the piece; empty: all may
   SpecialTokens special{};
   PairFormat pair{};
   bool lowercase = true;
@@ -31,6 +32,10 @@ struct WordPieceModel {
 };
 // Errors: kInvalidArgument: two pieces are equal, or one has more than PieceTrie::kBytesMax bytes.
 Result<std::unique_ptr<Tokenizer>> MakeWordPiece(WordPieceModel model);
+
+// The text that the fast tokenizer splits into words, with spaces around ideographs. A second
+// normalization leaves it as it is. REQUIRES: not model.final_sigma.
+std::string NormalizeForWordPiece(std::string_view text, const WordPieceModel& model);
 
 // Equals the slow tokenizer of transformers where that neither extracts special tokens nor composes
 // characters first nor removes characters that are not assigned.

@@ -1,4 +1,4 @@
-#include "datasets/tokenizers/piece_trie.h"
+#include "datasets/lookup/piece_trie.h"
 
 #include <gtest/gtest.h>
 

@@ -92,6 +92,47 @@ TEST(TokenizerJsonTest, ReadsSpecialTokensBeyondVocabulary) {
   EXPECT_EQ(tokenizer->size(), 801);
 }
 
+// Hugging Face's tokenizers 0.23.3: each family with added tokens of all flags.
+TEST(TokenizerJsonTest, AddedTokensMatchHuggingFace) {
+  int documents = 0;
+  for (const JsonValue& line : ReadJsonLines(HubFixture("added.jsonl"))) {
+    const std::string& added = line.Find("added")->string;
+    const auto tokenizer = Make(Replaced(Document(line.Find("name")->string), R"("added_tokens":[)",
+                                         R"("added_tokens":[)" + added + ","));
+    ASSERT_NE(tokenizer, nullptr);
+    const auto& texts = line.Find("texts")->array;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      Ids expected;
+      for (const JsonValue& id : line.Find("ids")->array[i].array) {
+        expected.push_back(TokenId(*id.integer));
+      }
+      const std::string text = FromHex(texts[i].string);
+      EXPECT_EQ(Encode(*tokenizer, text), expected) << added << "\n" << text;
+    }
+    ++documents;
+  }
+  EXPECT_EQ(documents, 28);
+}
+
+TEST(TokenizerJsonTest, RefusesDamagedAddedTokens) {
+  const std::string list = R"("added_tokens":[)";
+  const auto message = [&](const std::string& name, const std::string& token) {
+    return MessageOf(Replaced(Document(name), list, list + token + ","));
+  };
+  EXPECT_EQ(message("bert", R"({"id":16777216,"content":"x"})"),
+            "\"added_tokens\" has \"x\" with id 16777216, must be in 0 to 16777215");
+  EXPECT_EQ(message("bert", R"({"id":-1,"content":"x"})"),
+            "\"added_tokens\" has \"x\" with id -1, must be in 0 to 16777215");
+  EXPECT_EQ(message("bert", R"({"id":9000,"content":"xyzzy"})"),
+            "no piece has id 1500; ids must be 0 to 1500");
+  EXPECT_EQ(message("bert", R"({"id":1500,"content":"\u0301"})"),
+            "the added token \"\u0301\" is empty after the normalizer");
+  EXPECT_EQ(message("bert", R"({"id":1500,"content":"Xyzzy"},{"id":1501,"content":"xyzzY"})"),
+            "\"added_tokens\": pieces 0 and 1 are equal: \"xyzzy\"");
+  EXPECT_EQ(MessageOf(Replaced(Document("bert"), list, R"("added_tokens":{},"old":[)")),
+            "\"added_tokens\" is not a list");
+}
+
 TEST(TokenizerJsonTest, PairsMatchTransformers) {
   int pairs = 0;
   std::string open;
@@ -141,9 +182,6 @@ TEST(TokenizerJsonTest, NamesComponentsThatAreNotSupported) {
             "the model Unigram is supported only with \"byte_fallback\" false");
   EXPECT_EQ(MessageOf(Replaced(roberta, R"("dropout":null)", R"("dropout":0.1)")),
             "the model BPE is supported only with \"dropout\" null");
-  EXPECT_EQ(MessageOf(Replaced(roberta, R"("normalized":false,"special":true)",
-                               R"("normalized":false,"special":false)")),
-            "\"added_tokens\" has \"<s>\", which is not special: added tokens are not supported");
   EXPECT_EQ(MessageOf(Replaced(roberta, R"("use_regex":true)", R"("use_regex":false)")),
             "the pre-tokenizer ByteLevel has \"use_regex\" false: only GPT-2's expression is "
             "supported");

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/storage/sha256.h"
-#include "datasets/tokenizers/charsmap.h"
+#include "datasets/lookup/charsmap.h"
 #include "datasets/tokenizers/sentencepiece_model.h"
 #include "tests/datasets/data.h"
 

@@ -1,6 +1,6 @@
 // Hash tables of byte-level BPE: whole words, and pairs of symbols.
 
-#include "datasets/tokenizers/word_table.h"
+#include "datasets/lookup/word_table.h"
 
 #include <bit>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Character map of a SentencePiece model: lookup in the double array of darts-clone.
 
-#include "datasets/tokenizers/charsmap.h"
+#include "datasets/lookup/charsmap.h"
 
 #include <cstring>
 

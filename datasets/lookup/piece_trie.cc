@@ -1,6 +1,6 @@
 // Construction of the double array: places nodes depth first.
 
-#include "datasets/tokenizers/piece_trie.h"
+#include "datasets/lookup/piece_trie.h"
 
 #include <algorithm>
 #include <span>
