@@ -2,8 +2,16 @@
 #include "datasets/data_config.h"
 
 #include "core/config/config_visitor.h"
+#include "datasets/text/labeled_texts.h"
 
 namespace troop {
+
+// Folders and archives have one text per file.
+std::optional<bool> HasPairs(const DataConfig& config) {
+  if (!config.text_columns.empty()) return config.text_columns.size() == 2;
+  if (config.reviews.empty() || IsTextTable(config.reviews)) return std::nullopt;
+  return false;
+}
 
 void VisitKeys(DataConfig& c, ConfigVisitor& v) {
   v.Visit({"data.reviews",
@@ -25,7 +33,8 @@ void VisitKeys(DataConfig& c, ConfigVisitor& v) {
   // Columns of tables.
   v.Visit({"data.text_columns",
            "Columns of a table that have the text, or the two texts of a pair; empty means known "
-           "names: text, review, sentence; sentence1 and sentence2, premise and hypothesis."},
+           "names: text, review, sentence; sentence1 and sentence2, premise and hypothesis. A "
+           "classifier's run stores those that were found."},
           c.text_columns);
   v.Visit({"data.label_column",
            "Column of a table that has the label; empty means a known name: label, sentiment, "

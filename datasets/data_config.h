@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct DataConfig {
   std::string cache = ".tokens";  // folder of tokenized data in log.dir; empty: none
   bool operator==(const DataConfig&) const = default;
 };
+// True if the examples of a resolved config are pairs of texts; nullopt: not known, because
+// text_columns of a table are not resolved.
+std::optional<bool> HasPairs(const DataConfig& config);
 // Declares the keys.
 void VisitKeys(DataConfig& config, ConfigVisitor& visitor);
 

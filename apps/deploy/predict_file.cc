@@ -161,6 +161,7 @@ Result<PredictFileSummary> PredictFile(const TextPredictor& predictor,
     // Views into the window, which outlives the call.
     std::vector<TextInput> inputs;
     for (const TextRow& row : rows) {
+      TROOP_RETURN_IF_ERROR(predictor.CheckForm(row.pair.has_value()).WithContext(options.input));
       inputs.push_back({row.text, row.pair});
       summary.damaged += !IsUtf8(row.text) || (row.pair && !IsUtf8(*row.pair));
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,9 +16,13 @@
 
 namespace troop {
 
-// Texts to classify: the checked body of POST /v1/predict.
+// Texts to classify, or pairs of texts: the checked body of POST /v1/predict.
 struct PredictRequest {
-  std::vector<std::string> texts;
+  struct Text {
+    std::string text;
+    std::optional<std::string> pair{};
+  };
+  std::vector<Text> texts;
 };
 
 // A checked request that waits for its batch.

@@ -115,9 +115,10 @@ bool ServedPolicy::Accepts(const ServedModel& other) const {
 
 Result<ServingRequest> ServedPolicy::Parse(const HttpRequest& request) const {
   TROOP_ASSIGN_OR_RETURN(ActRequest act, ParseActRequest(request, signature_, serving_.rows_max));
-  ServingRequest parsed;
-  parsed.rows = act.rows;
-  parsed.input = std::move(act);
+  // Filled in place: GCC 12 takes a moved variant for uninitialized.
+  Result<ServingRequest> parsed = ServingRequest();
+  parsed->rows = act.rows;
+  parsed->input = std::move(act);
   return parsed;
 }
 

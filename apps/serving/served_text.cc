@@ -12,7 +12,8 @@ namespace {
 // Collects the texts of a request.
 class TextsReader {
  public:
-  explicit TextsReader(std::int64_t rows_max) : rows_max_(rows_max) {}
+  TextsReader(const TextPredictor& predictor, std::int64_t rows_max)
+      : predictor_(predictor), rows_max_(rows_max) {}
   Status Take(const JsonEvent& event);
   // Errors: the body has no texts.
   Result<PredictRequest> Finish();
@@ -20,14 +21,19 @@ class TextsReader {
  private:
   using Kind = JsonEvent::Kind;
   Status TakeText(const JsonEvent& event);
+  Status TakePair(const JsonEvent& event);
+  Status Add(PredictRequest::Text text);
 
-  enum class Place : std::uint8_t { kBefore, kObject, kArrayNext, kArray, kAfter };
+  enum class Place : std::uint8_t { kBefore, kObject, kArrayNext, kArray, kPair, kAfter };
+  const TextPredictor& predictor_;
   const std::int64_t rows_max_;
   PredictRequest request_;
   Place place_ = Place::kBefore;
+  // Members of the object that is being read, and the one whose value is next.
+  std::optional<std::string> text_{}, text_pair_{}, *next_ = nullptr;
 };
 
-// {"texts": [string, …]}, and nothing else.
+// {"texts": [string or object, …]}, and nothing else.
 Status TextsReader::Take(const JsonEvent& event) {
   switch (place_) {
     case Place::kBefore:
@@ -48,11 +54,13 @@ Status TextsReader::Take(const JsonEvent& event) {
       return Status::Ok();
     case Place::kArrayNext:
       if (event.kind != Kind::kBeginArray)
-        return InvalidArgument("\"texts\" must be an array of strings");
+        return InvalidArgument("\"texts\" must be an array of strings or objects");
       place_ = Place::kArray;
       return Status::Ok();
     case Place::kArray:
       return TakeText(event);
+    case Place::kPair:
+      return TakePair(event);
   }
   return Status::Ok();
 }
@@ -62,10 +70,45 @@ Status TextsReader::TakeText(const JsonEvent& event) {
     place_ = Place::kAfter;
     return Status::Ok();
   }
-  if (event.kind != Kind::kString) return InvalidArgument("\"texts\" must consist of strings");
+  if (event.kind == Kind::kBeginObject) {
+    place_ = Place::kPair;
+    return Status::Ok();
+  }
+  if (event.kind == Kind::kString) return Add({std::string(event.text)});
+  return InvalidArgument(
+      "\"texts\" must consist of strings, or objects with \"text\" and \"text_pair\"");
+}
+
+// {"text": string, "text_pair": string}; without the second one it is a single text.
+Status TextsReader::TakePair(const JsonEvent& event) {
+  if (event.kind == Kind::kEndObject) {
+    if (!text_) return InvalidArgument("an object of \"texts\" has no \"text\"");
+    place_ = Place::kArray;
+    PredictRequest::Text text{*std::move(text_), std::exchange(text_pair_, std::nullopt)};
+    text_.reset();
+    return Add(std::move(text));
+  }
+  if (event.kind == Kind::kKey) {
+    next_ = event.text == "text" ? &text_ : event.text == "text_pair" ? &text_pair_ : nullptr;
+    if (next_ == nullptr) {
+      return InvalidArgument("unknown key {} in \"texts\"; the keys are text and text_pair",
+                             JsonQuote(event.text.substr(0, 40)));
+    }
+    if (*next_) return InvalidArgument("duplicate key {}", JsonQuote(event.text));
+    return Status::Ok();
+  }
+  if (event.kind != Kind::kString || next_ == nullptr)
+    return InvalidArgument("\"text\" and \"text_pair\" must be strings");
+  *next_ = std::string(event.text);
+  return Status::Ok();
+}
+
+// Rejected here, a text of the wrong form does not fail the requests that share its batch.
+Status TextsReader::Add(PredictRequest::Text text) {
   if (std::int64_t(request_.texts.size()) >= rows_max_)
     return InvalidArgument("more than {} texts; send several requests", rows_max_);
-  request_.texts.emplace_back(event.text);
+  TROOP_RETURN_IF_ERROR(predictor_.CheckForm(text.pair.has_value()));
+  request_.texts.push_back(std::move(text));
   return Status::Ok();
 }
 
@@ -78,11 +121,11 @@ Result<PredictRequest> TextsReader::Finish() {
 }
 
 // The texts of all requests, in their order; they are not copied.
-std::vector<std::string_view> ViewsOf(std::span<const ServingRequest> batch) {
-  std::vector<std::string_view> views;
+std::vector<TextInput> ViewsOf(std::span<const ServingRequest> batch) {
+  std::vector<TextInput> views;
   for (const ServingRequest& request : batch) {
-    for (const std::string& text : std::get<PredictRequest>(request.input).texts)
-      views.push_back(text);
+    for (const auto& [text, pair] : std::get<PredictRequest>(request.input).texts)
+      views.push_back({text, pair});
   }
   return views;
 }
@@ -102,6 +145,7 @@ ServedText::ServedText(std::unique_ptr<TextPredictor> predictor, Source source)
           .Add("problem_type",
                predictor_->masked() ? JsonText(nullptr) : JsonText(EnumName(predictor_->problem())))
           .Add("classes", JsonArray::Of(classes_))
+          .Add("pairs", predictor_->pairs() ? JsonText(*predictor_->pairs()) : JsonText(nullptr))
           .Add("tokens_max", predictor_->max_length())
           .Add("rows_max", source_.rows_max)
           .str();
@@ -112,21 +156,23 @@ bool ServedText::Accepts(const ServedModel& other) const {
   const auto* const text = dynamic_cast<const ServedText*>(&other);
   return text != nullptr && text->classes_ == classes_ &&
          text->predictor_->masked() == predictor_->masked() &&
-         text->predictor_->problem() == predictor_->problem();
+         text->predictor_->problem() == predictor_->problem() &&
+         text->predictor_->pairs() == predictor_->pairs();
 }
 
 Result<ServingRequest> ServedText::Parse(const HttpRequest& request) const {
   if (!HasContentType(request, "application/json"))
     return InvalidArgument("Content-Type must be application/json; texts have no binary form");
   // Strings of the JSON reader are valid UTF-8.
-  TextsReader reader(source_.rows_max);
+  TextsReader reader(*predictor_, source_.rows_max);
   const Status read =
       ReadJson(request.body, [&](const JsonEvent& event) { return reader.Take(event); });
   if (!read.ok()) return InvalidArgument("{}", read.message());
   TROOP_ASSIGN_OR_RETURN(PredictRequest texts, reader.Finish());
-  ServingRequest parsed;
-  parsed.rows = std::int64_t(texts.texts.size());
-  parsed.input = std::move(texts);
+  // Filled in place: GCC 12 takes a moved variant for uninitialized.
+  Result<ServingRequest> parsed = ServingRequest();
+  parsed->rows = std::int64_t(texts.texts.size());
+  parsed->input = std::move(texts);
   return parsed;
 }
 

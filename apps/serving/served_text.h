@@ -24,7 +24,8 @@ class ServedText final : public ServedModel {
   std::size_t body_bytes_min() const override { return 1; }
   std::string Description() const override { return description_; }
   bool Accepts(const ServedModel& other) const override;
-  // The body is {"texts": ["…", …]} as application/json.
+  // The body is {"texts": [TEXT, …]} as application/json. A TEXT is a string, or {"text": "…",
+  // "text_pair": "…"} as of transformers' pipeline, in which "text_pair" may be absent.
   Result<ServingRequest> Parse(const HttpRequest& request) const override;
   std::vector<HttpResponse> Answer(std::span<const ServingRequest> batch, Time now) override;
 

@@ -175,6 +175,22 @@ bool IsTextTable(std::string_view path) {
   return kind && *kind != TextSourceKind::kArchive;
 }
 
+// The columns of the label are chosen too, so that errors are those of ReadTexts.
+Result<std::vector<std::string>> FindTextColumns(const std::string& path,
+                                                 const TextFormat& format) {
+  std::error_code error;
+  if (!IsTextTable(path) || fs::is_directory(path, error)) return std::vector<std::string>();
+  TROOP_ASSIGN_OR_RETURN(std::string content, ReadFile(path, kFileBytesMax));
+  const Compression compression = CompressionOf(path);
+  if (compression != Compression::kNone) {
+    TROOP_ASSIGN_OR_RETURN(content, Decompress(content, compression, kUnpackedBytesMax));
+  }
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                         ColumnsOfTable(content, *TextSourceKindOf(path), format));
+  TROOP_ASSIGN_OR_RETURN(TextColumns columns, ChooseTextColumns(names, format));
+  return std::move(columns.texts);
+}
+
 // The files are not read, so that status lines can use it.
 bool HasTestTexts(const std::string& path) {
   std::error_code error;

@@ -57,6 +57,10 @@ bool IsTextTable(std::string_view path);
 // than 2 GiB; kInvalidArgument: other content.
 Result<LabeledTexts> ReadTexts(const std::string& path, const TextFormat& format = {});
 
+// Names of the text columns that ReadTexts chooses in a table; empty: `path` is not a table. Reads
+// the file, but parses the first row only. Errors: as ReadTexts, without the address.
+Result<std::vector<std::string>> FindTextColumns(const std::string& path, const TextFormat& format);
+
 // True if `path` has separate test examples, judged by its name and folders alone. A table and a
 // folder without test/ have none; archives are assumed to have them.
 bool HasTestTexts(const std::string& path);

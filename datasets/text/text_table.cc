@@ -178,15 +178,21 @@ Status SetJsonLabels(const JsonValue* value, const TextFormat& format, LabeledTe
   return Status::Ok();
 }
 
+// The header of a table, whose rows follow in `reader`.
+Result<std::vector<std::string>> ReadHeader(CsvReader* reader) {
+  std::vector<std::string> fields;
+  TROOP_ASSIGN_OR_RETURN(const bool header, reader->Next(&fields));
+  if (!header) return InvalidArgument("it is empty; its first line must name the columns");
+  // Spaces after the delimiter are common in headers.
+  for (std::string& name : fields) name = Trimmed(name);
+  return fields;
+}
+
 // Reads .csv and .tsv, whose first row has the names of the columns.
 Result<LabeledTexts> ReadDelimited(const std::string& path, std::string_view content,
                                    char delimiter, const TextFormat& format) {
   CsvReader reader(content, delimiter);
-  std::vector<std::string> fields;
-  TROOP_ASSIGN_OR_RETURN(const bool header, reader.Next(&fields));
-  if (!header) return InvalidArgument("it is empty; its first line must name the columns");
-  // Spaces after the delimiter are common in headers.
-  for (std::string& name : fields) name = Trimmed(name);
+  TROOP_ASSIGN_OR_RETURN(std::vector<std::string> fields, ReadHeader(&reader));
   TROOP_ASSIGN_OR_RETURN(const TextColumns columns, ChooseTextColumns(fields, format));
   // Places of the columns; the number of columns stands for one that is not read.
   const auto index = [&fields](const std::string& name) {
@@ -282,6 +288,20 @@ std::string ListOf(std::span<const std::string> names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), names.size() > kShown ? ", …" : "");
 }
 
+// The character between fields. Errors: kInvalidArgument: a setting that the kind does not have.
+Result<char> DelimiterOf(TextSourceKind kind, const TextFormat& format) {
+  if (kind == TextSourceKind::kJsonLines && !format.delimiter.empty()) {
+    return InvalidArgument("data.delimiter is {:?}, but JSON Lines have none; omit it",
+                           format.delimiter);
+  }
+  if (format.delimiter.size() > 1 || format.delimiter.find_first_of("\"\r\n") == 0) {
+    return InvalidArgument("data.delimiter is {:?}, must be one byte: no quote and no line end",
+                           format.delimiter);
+  }
+  if (!format.delimiter.empty()) return format.delimiter.front();
+  return kind == TextSourceKind::kTsv ? '\t' : ',';
+}
+
 // A column that the config names must exist.
 Status CheckColumn(std::span<const std::string> names, const std::string& key,
                    const std::string& name) {
@@ -343,18 +363,25 @@ Result<TextColumns> ChooseTextColumns(std::span<const std::string> names,
 // Settings that the kind does not use are errors.
 Result<LabeledTexts> ReadTextTable(const std::string& path, std::string_view content,
                                    TextSourceKind kind, const TextFormat& format) {
-  if (kind == TextSourceKind::kJsonLines) {
-    if (format.delimiter.empty()) return ReadJsonLines(path, content, format);
-    return InvalidArgument("data.delimiter is {:?}, but JSON Lines have none; omit it",
-                           format.delimiter);
+  TROOP_ASSIGN_OR_RETURN(const char delimiter, DelimiterOf(kind, format));
+  if (kind == TextSourceKind::kJsonLines) return ReadJsonLines(path, content, format);
+  return ReadDelimited(path, content, delimiter, format);
+}
+
+// Nothing after the first row is parsed.
+Result<std::vector<std::string>> ColumnsOfTable(std::string_view content, TextSourceKind kind,
+                                                const TextFormat& format) {
+  TROOP_ASSIGN_OR_RETURN(const char delimiter, DelimiterOf(kind, format));
+  if (kind != TextSourceKind::kJsonLines) {
+    CsvReader reader(content, delimiter);
+    return ReadHeader(&reader);
   }
-  if (format.delimiter.size() > 1 || format.delimiter.find_first_of("\"\r\n") == 0) {
-    return InvalidArgument("data.delimiter is {:?}, must be one byte: no quote and no line end",
-                           format.delimiter);
-  }
-  const char usual = kind == TextSourceKind::kTsv ? '\t' : ',';
-  return ReadDelimited(path, content, format.delimiter.empty() ? usual : format.delimiter.front(),
-                       format);
+  if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);
+  content = content.substr(std::min(content.find_first_not_of(" \t\r\n"), content.size()));
+  TROOP_ASSIGN_OR_RETURN(const JsonValue row, ParseJson(content.substr(0, content.find('\n'))));
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : row.object) keys.push_back(key);
+  return keys;
 }
 
 }  // namespace troop

@@ -26,6 +26,11 @@ std::span<const std::vector<std::string>> KnownTextColumns();
 // Errors: kInvalidArgument with the columns that exist, and the remedy.
 Result<TextColumns> ChooseTextColumns(std::span<const std::string> names, const TextFormat& format);
 
+// Names of the columns of a table: its header, or the keys of its first object. Errors: as
+// ReadTextTable.
+Result<std::vector<std::string>> ColumnsOfTable(std::string_view content, TextSourceKind kind,
+                                                const TextFormat& format);
+
 // Reads a table of examples. `path` is for log lines only.
 //   .csv, .tsv   the first row names the columns; fields as CsvReader reads them; every row must
 //                have as many. A label without text is missing, or (multi-label) no class.

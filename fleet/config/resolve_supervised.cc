@@ -176,6 +176,7 @@ Status ResolveSupervised(Config* config) {
   config->model.vocab_size = settings.vocab_size;
   config->model.labels = settings.labels;
   config->model.output_bias = settings.output_bias;
+  config->data.text_columns = settings.text_columns;
   config->paramserver.push_every = settings.push_every;
   config->paramserver.pull_every = settings.pull_every;
   config->run.max_updates = settings.max_updates;

@@ -318,15 +318,44 @@ Status CheckPretrained(const ModelConfig& model) {
       path);
 }
 
+namespace {
+
+// Finds the text columns of the tables among the sources, which must be the same in all: prediction
+// reads them as names of one text or a pair. Other errors are left to LoadReviewData.
+Status ResolveTextColumns(const TrainingConfig& config, std::vector<std::string>* columns) {
+  if (config.learner.algorithm != AlgorithmKind::kClassifier || !columns->empty())
+    return Status::Ok();
+  const TextSources sources = SourcesOf(config);
+  const auto found = FindTextColumns(sources.train, sources.format);
+  if (!found.ok() || found->empty()) return Status::Ok();
+  // A source that is not a table has no columns.
+  for (const auto& [key, path] :
+       {std::pair{"data.validation", sources.validation}, {"data.test", sources.test}}) {
+    if (path.empty()) continue;
+    const auto other = FindTextColumns(path, sources.format);
+    if (!other.ok() || other->empty() || *other == *found) continue;
+    return InvalidArgument(
+        "{}: {} has the text columns {}, but data.reviews: {} has {}; rename them, or set "
+        "data.text_columns to columns that both have",
+        key, path, fmt::join(*other, " and "), sources.train, fmt::join(*found, " and "));
+  }
+  *columns = *found;
+  return Status::Ok();
+}
+
+}  // namespace
+
 // For the same data, the settings of a config with these settings are the same.
 Result<DataSettings> DeriveDataSettings(const TrainingConfig& config) {
   TROOP_RETURN_IF_ERROR(CheckPretrained(config.model));
   TrainingConfig resolved = config;
   resolved.data_identity.clear();  // fixed by the data present now
+  TROOP_RETURN_IF_ERROR(ResolveTextColumns(config, &resolved.data.text_columns));
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(resolved));
   DataSettings settings{.data_identity = data->Identity(),
                         .labels = config.model.labels,
-                        .output_bias = config.model.output_bias};
+                        .output_bias = config.model.output_bias,
+                        .text_columns = resolved.data.text_columns};
   // A regression starts at the mean of its targets, in the precision of the weights.
   if (config.model.problem_type == ProblemType::kRegression && settings.output_bias == 0) {
     const std::vector<float>& targets = data->train.targets;

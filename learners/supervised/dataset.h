@@ -45,6 +45,7 @@ struct DataSettings {
   std::int64_t vocab_size = 0;                  // model.vocab_size
   std::vector<std::string> labels;              // model.labels; masked_lm: unchanged
   double output_bias = 0;                       // model.output_bias
+  std::vector<std::string> text_columns;        // data.text_columns; masked_lm: unchanged
   std::int64_t push_every = 1, pull_every = 1;  // paramserver.*; 0 becomes one epoch
   std::int64_t max_updates = 0;                 // run.max_updates, within run.epochs
   double total_steps = 0;                       // run.total_steps, in examples
@@ -52,7 +53,7 @@ struct DataSettings {
 // Derives them from the data, before the run starts; config.data_identity is ignored. Also fills
 // the cache, so that no role has to. REQUIRES: a supervised config, with the number of learners of
 // its mesh. Errors: as CheckPretrained and LoadReviewData; kInvalidArgument: the vocabulary's size
-// differs from model.vocab_size.
+// differs from model.vocab_size, or tables have different text columns.
 Result<DataSettings> DeriveDataSettings(const TrainingConfig& config);
 // Checks that the folder model.pretrained exists, if it is set. Errors: kNotFound.
 Status CheckPretrained(const ModelConfig& model);

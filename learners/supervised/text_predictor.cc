@@ -107,6 +107,7 @@ struct TextPredictor::Parts {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<float> value;
   std::vector<std::string> names, text_columns;
+  std::optional<bool> pairs{};
   bool masked = false;
   ProblemType problem = ProblemType::kSingleLabel;
   std::int64_t rows = 0;   // of the word embedding table
@@ -200,6 +201,8 @@ Result<TextPredictor::Parts> TextPredictor::FromHuggingFace(const std::string& f
   TROOP_RETURN_IF_ERROR(parts.Read(there.weights, "model.safetensors"));
   if (classifies && parts.problem != ProblemType::kRegression)
     parts.names = NamesOfClasses(options.labels, options.classes);
+  parts.text_columns = settings.text_columns;
+  if (classifies && !parts.text_columns.empty()) parts.pairs = parts.text_columns.size() == 2;
   TROOP_RETURN_IF_ERROR(parts.ReadVocabulary(vocabulary, settings.cased));
   return parts;
 }
@@ -232,6 +235,7 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
   TROOP_RETURN_IF_ERROR(parts.Read(file, weights.c_str()));
   if (!parts.masked) parts.names = NamesOfClasses(config.model);
   parts.text_columns = config.data.text_columns;
+  if (!parts.masked) parts.pairs = HasPairs(config.data);
   // The run's own copy is preferred: the data folder may have changed since.
   std::string vocabulary = VocabularyIn(fs::path(run) / kModelFolder);
   if (vocabulary.empty()) vocabulary = config.data.vocabulary;
@@ -286,6 +290,7 @@ TextPredictor::TextPredictor(Parts parts)
     : module_(std::move(parts.module)),
       tokenizer_(std::move(parts.tokenizer)),
       text_columns_(std::move(parts.text_columns)),
+      pairs_(parts.pairs),
       value_(std::move(parts.value)),
       packed_(module_->MakePacked(Precision::kF32)),
       names_(std::move(parts.names)),
@@ -358,6 +363,20 @@ void TextPredictor::Assemble(std::vector<TokenId> first, std::optional<std::vect
   text->ids.push_back(tokenizer_->special().end);
 }
 
+// The remedies are those of the command line, of files and of requests.
+Status TextPredictor::CheckForm(bool pair) const {
+  if (pair && masked_)
+    return InvalidArgument("the model is a masked LM, so it does not predict pairs of texts");
+  if (!pairs_ || *pairs_ == pair) return Status::Ok();
+  if (pair) {
+    return InvalidArgument(
+        "the model was trained on single texts, but this is a pair of texts; omit the second text");
+  }
+  return InvalidArgument(
+      "the model was trained on pairs of texts, but this is a single text; give both (--text-pair, "
+      "two --text-column, or \"text_pair\" of a request)");
+}
+
 // The counts of the answer are complete, its predictions are not.
 Result<TextPredictor::EncodedText> TextPredictor::Encode(const TextInput& input) const {
   for (const std::string_view part : {input.text, input.pair.value_or("")}) {
@@ -366,8 +385,7 @@ Result<TextPredictor::EncodedText> TextPredictor::Encode(const TextInput& input)
                              kTextBytesMax);
     }
   }
-  if (input.pair && masked_)
-    return InvalidArgument("the model is a masked LM, so it does not predict pairs of texts");
+  TROOP_RETURN_IF_ERROR(CheckForm(input.pair.has_value()));
   const std::int64_t specials = 2 + tokenizer_->pair_format().separators;
   if (input.pair && tokens_max_ <= specials) {
     return InvalidArgument(
@@ -462,10 +480,10 @@ Status TextPredictor::PredictEncoded(std::span<EncodedText* const> texts, TextSt
 }
 
 // Steps: tokenize all texts, one forward pass over those with something to predict.
-Result<std::vector<TextAnswer>> TextPredictor::PredictAll(std::span<const std::string_view> texts) {
+Result<std::vector<TextAnswer>> TextPredictor::PredictAll(std::span<const TextInput> texts) {
   std::vector<EncodedText> encoded;
-  for (const std::string_view text : texts) {
-    TROOP_ASSIGN_OR_RETURN(EncodedText one, Encode({text}));
+  for (const TextInput& text : texts) {
+    TROOP_ASSIGN_OR_RETURN(EncodedText one, Encode(text));
     encoded.push_back(std::move(one));
   }
   std::vector<EncodedText*> pointers;

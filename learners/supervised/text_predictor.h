@@ -63,8 +63,8 @@ class TextPredictor {
   // Loads a model from a folder that contains one of:
   //   config.json, model.safetensors, and the first of vocab.txt, spiece.model, vocab.json with
   //                    merges.txt, tokenizer.json: as transformers saves them (with do_lower_case,
-  //                    add_prefix_space, model_max_length and truncation_side of
-  //                    tokenizer_config.json), or a run's model/
+  //                    add_prefix_space, model_max_length, truncation_side and
+  //                    text_columns of tokenizer_config.json), or a run's model/
   //   manifest.json    a checkpoint of a supervised run (learners/checkpoint.h)
   //   checkpoints/     a supervised run, of which the newest complete checkpoint is used, or by
   //                    `choice` the best one; only here kBest is permitted
@@ -83,7 +83,7 @@ class TextPredictor {
   Result<TextAnswer> Predict(const TextInput& input);
   // Predicts several texts in one forward pass. Returns one answer for each, in their order. Memory
   // and time grow with the sum of their tokens. Errors: those of Predict, for any of them.
-  Result<std::vector<TextAnswer>> PredictAll(std::span<const std::string_view> texts);
+  Result<std::vector<TextAnswer>> PredictAll(std::span<const TextInput> texts);
 
   // The two parts of PredictAll. A text as model input, with the counts of its answer.
   struct EncodedText {
@@ -92,7 +92,7 @@ class TextPredictor {
     TextAnswer answer;
   };
   // Tokenizes a text, or a pair as [CLS] text [SEP] pair [SEP], of which the longer text is
-  // truncated first. Errors: those of Predict; kInvalidArgument: a pair for a masked LM.
+  // truncated first. Errors: those of Predict and CheckForm.
   Result<EncodedText> Encode(const TextInput& input) const;
   // Predicts encoded texts in one forward pass, and completes their answers. step: of MakeStep, one
   // per thread. Errors: kDataLoss: a logit is NaN or infinite.
@@ -106,7 +106,12 @@ class TextPredictor {
   // Kind of the predictions. REQUIRES: not masked().
   ProblemType problem() const { return problem_; }
   std::int64_t max_length() const { return tokens_max_; }
-  // data.text_columns of the run; empty: not set, or not a run.
+  // Rejects a pair of texts for a model of single texts or for a masked LM, and a single text for a
+  // model of pairs. A model that does not state its form takes both. Errors: kInvalidArgument.
+  Status CheckForm(bool pair) const;
+  // True if the model was trained on pairs of texts; nullopt: not stated.
+  std::optional<bool> pairs() const { return pairs_; }
+  // data.text_columns of the run; empty: not set, or another model.
   const std::vector<std::string>& text_columns() const { return text_columns_; }
 
  private:
@@ -125,6 +130,7 @@ class TextPredictor {
   const std::unique_ptr<Module> module_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<std::string> text_columns_;
+  const std::optional<bool> pairs_;
   const std::vector<float> value_;  // [P]
   const std::unique_ptr<Packed> packed_;
   const std::vector<std::string> names_;  // of the classes

@@ -133,6 +133,16 @@ Status CheckSpecialTokens(const JsonValue& json, VocabularyKind kind, TokenizerS
   return Status::Ok();
 }
 
+// Columns of the texts that the model was trained on.
+Status ReadTextColumns(const JsonValue& json, std::vector<std::string>* columns) {
+  const JsonValue* const given = json.Find("text_columns");
+  if (!IsGiven(given)) return Status::Ok();
+  for (const JsonValue& name : given->array) columns->push_back(name.string);
+  const std::size_t count = columns->size();
+  if ((count == 1 || count == 2) && std::ranges::count(*columns, "") == 0) return Status::Ok();
+  return InvalidArgument("\"text_columns\" must be a list of one or two names");
+}
+
 // Keys that do not affect tokens are ignored. settings: with the names of other files.
 Result<TokenizerSettings> ParseSettings(const JsonValue& json, VocabularyKind kind,
                                         TokenizerSettings settings) {
@@ -155,6 +165,7 @@ Result<TokenizerSettings> ParseSettings(const JsonValue& json, VocabularyKind ki
   if (IsGiven(most) && most->kind != JsonValue::Kind::kNumber)
     return DataLoss("\"model_max_length\" is not a number");
   if (IsGiven(most) && most->integer) settings.max_length = *most->integer;
+  TROOP_RETURN_IF_ERROR(ReadTextColumns(json, &settings.text_columns));
   const JsonValue* const side = json.Find("truncation_side");
   if (!IsGiven(side)) return settings;
   if (side->string != "left" && side->string != "right") {
@@ -302,6 +313,12 @@ Status WriteTokenizer(const DataConfig& data, const std::string& folder, Storage
   TROOP_RETURN_IF_ERROR(copy(data.vocabulary, name));
   config.Add("model_max_length", data.max_length)
       .Add("truncation_side", EnumName(data.truncation_side));
+  // transformers keeps a key without meaning for it.
+  if (HasPairs(data)) {
+    const std::vector<std::string> single = {"text"};
+    config.Add("text_columns",
+               JsonArray::Of(data.text_columns.empty() ? single : data.text_columns));
+  }
   return run->WriteAtomic(folder + "/tokenizer_config.json", config.str() + "\n");
 }
 

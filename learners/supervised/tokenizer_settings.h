@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/storage/storage.h"
@@ -24,6 +25,8 @@ struct TokenizerSettings {
   std::optional<bool> lowercase{}, add_prefix_space{};
   // Names of special tokens by their keys ("cls_token"), also from special_tokens_map.json.
   std::map<std::string, std::string> names{};
+  // "text_columns", which Troop writes: one name, or two of a model of pairs; empty: not given.
+  std::vector<std::string> text_columns{};
 };
 
 // Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder; nullopt:
@@ -42,7 +45,8 @@ Result<std::unique_ptr<Tokenizer>> OpenVocabulary(const std::string& path, bool 
 
 // Writes the vocabulary of a config under the names that transformers reads (vocab.txt;
 // spiece.model; vocab.json and merges.txt; tokenizer.json), and tokenizer_config.json, to a folder
-// of a run. Blocks on the disk. Errors: those of OpenVocabulary, and of the storage.
+// of a run. The latter states the text columns, and so whether the model takes pairs. Blocks on the
+// disk. Errors: those of OpenVocabulary, and of the storage.
 Status WriteTokenizer(const DataConfig& data, const std::string& folder, Storage* run);
 
 // Compares the settings next to data.vocabulary and in the folder `pretrained` (empty: none) with

@@ -415,6 +415,30 @@ TEST(PredictTest, EvaluationOfTestReviewsMatchesTransformers) {
 }
 
 // Weights so large that the logits are NaN gave a label, and exit code 0.
+// A checkpoint states whether its model takes pairs, whatever the data have become since.
+TEST(PredictTest, RunOfPairsRefusesSingleTexts) {
+  const TempFolder temp;
+  const auto storage = MakeDiskStorage(temp.path());
+  Config config = SupervisedRunConfig("bert");
+  config.data.reviews = temp.path() + "/mine.csv";
+  config.data.text_columns = {"text", "reply"};
+  Write(config.data.reviews, "text,reply,label\ngood,a,negative\nbad,b,positive\n");
+  const auto algorithm = MakeSupervised(TrainingConfigOf(config));
+  const auto module = MakeTextModel(ModelSetupOf(config));
+  ASSERT_TRUE(algorithm.ok() && module.ok()) << algorithm.status().message();
+  ASSERT_TRUE(WriteCheckpoint(storage->get(), **module,
+                              {.config_toml = ToToml(config), .state = (*algorithm)->State()}, 3)
+                  .ok());
+  EXPECT_THAT(Say({.path = temp.path(), .texts = {"a"}}), HasSubstr("trained on pairs of texts"));
+  EXPECT_THAT(Say({.path = temp.path(), .texts = {"a"}, .text_pair = "b"}),
+              HasSubstr("negative ("));
+  Write(config.data.reviews, "text,label\ngood,negative\nbad,positive\n");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Command({"eval", temp.path()}), kExitUsage);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("data.text_columns names \"reply\", but the columns are text, label"));
+}
+
 TEST(PredictTest, RejectsWeightsThatGiveNaN) {
   for (const char* const model : {"bert", "masked"}) {
     const Folder folder(model);

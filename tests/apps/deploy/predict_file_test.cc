@@ -88,6 +88,31 @@ TEST_F(PredictFileTest, PairsMatchTransformers) {
   EXPECT_EQ(i, expected->array.size());
 }
 
+// A model that states its form refuses the other one, in files as from the command line.
+TEST_F(PredictFileTest, FormOfTextsIsThatOfTraining) {
+  const std::string single = Write("single.csv", "text\ngood\n");
+  const std::string pairs = Write("pairs.csv", "a,b\ngood,dull\n");
+  Write("model/tokenizer_config.json", R"({"text_columns": ["a", "b"]})");
+  const auto of_pairs = Load();
+  EXPECT_EQ(of_pairs->pairs(), true);
+  EXPECT_THAT(
+      Run(*of_pairs, single, "out.csv"),
+      HasSubstr("single.csv: the model was trained on pairs of texts, but this is a single"));
+  EXPECT_THAT(of_pairs->Predict({"good"}).status().message(), HasSubstr("give both (--text-pair"));
+  EXPECT_THAT(Run(*of_pairs, pairs, "out.csv"), HasSubstr("text,pair,label")) << "its own columns";
+  Write("model/tokenizer_config.json", R"({"text_columns": ["text"]})");
+  const auto of_texts = Load();
+  EXPECT_EQ(of_texts->pairs(), false);
+  EXPECT_THAT(Run(*of_texts, pairs, "out.csv", {"a", "b"}),
+              HasSubstr("trained on single texts, but this is a pair of texts; omit the second"));
+  EXPECT_THAT(of_texts->Predict({"good", "dull"}).status().message(), HasSubstr("single texts"));
+  EXPECT_THAT(Run(*of_texts, single, "out.csv"), HasSubstr("text,label"));
+  fs::remove(folder_ + "/model/tokenizer_config.json");
+  const auto open = Load();
+  EXPECT_EQ(open->pairs(), std::nullopt);
+  EXPECT_TRUE(open->Predict({"good"}).ok() && open->Predict({"good", "dull"}).ok());
+}
+
 // Several windows, of texts of all lengths: the answers are those of single texts, in their order.
 TEST_F(PredictFileTest, AnswersKeepTheOrderForAnyThreads) {
   const auto predictor = Load();

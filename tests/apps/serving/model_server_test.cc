@@ -58,9 +58,9 @@ class EchoModel final : public ServedModel {
   bool Accepts(const ServedModel&) const override { return accepts_; }
   Result<ServingRequest> Parse(const HttpRequest& request) const override {
     if (request.body.empty()) return InvalidArgument("the body is empty");
-    ServingRequest parsed;
-    parsed.rows = std::int64_t(request.body.size());
-    parsed.input = PredictRequest{{request.body}};
+    Result<ServingRequest> parsed = ServingRequest();
+    parsed->rows = std::int64_t(request.body.size());
+    parsed->input.emplace<PredictRequest>().texts.push_back({request.body});
     return parsed;
   }
   std::vector<HttpResponse> Answer(std::span<const ServingRequest> batch, Time) override {
@@ -68,8 +68,8 @@ class EchoModel final : public ServedModel {
     std::vector<HttpResponse> responses;
     for (const ServingRequest& request : batch) {
       responses.push_back(
-          {.body =
-               fmt::format("{}@{}", std::get<PredictRequest>(request.input).texts[0], updates_)});
+          {.body = fmt::format("{}@{}", std::get<PredictRequest>(request.input).texts[0].text,
+                               updates_)});
     }
     return responses;
   }

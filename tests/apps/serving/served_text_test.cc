@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "core/storage/json.h"
 #include "fleet/config/role_configs.h"
@@ -24,10 +25,11 @@ using testing::HasSubstr;
 class ServedTextTest : public testing::Test {
  protected:
   // A model of the fixtures with its vocabulary.
-  std::unique_ptr<ServedText> Load(const std::string& model) {
-    const std::string folder = temp_.path() + "/" + model;
+  std::unique_ptr<ServedText> Load(const std::string& model, const std::string& settings = "") {
+    const std::string folder = fmt::format("{}/{}{}", temp_.path(), model, models_++);
     fs::copy(SupervisedFixture(model), folder);
     fs::copy(SupervisedFixture("vocab.txt"), folder);
+    if (!settings.empty()) std::ofstream(folder + "/tokenizer_config.json") << settings;
     auto predictor = TextPredictor::Load(folder, ParseTrainingConfig);
     EXPECT_TRUE(predictor.ok()) << predictor.status().ToString();
     return std::make_unique<ServedText>(
@@ -43,7 +45,10 @@ class ServedTextTest : public testing::Test {
     return parsed.ok() ? "accepted" : parsed.status().message();
   }
   TempFolder temp_;
+  int models_ = 0;
 };
+
+constexpr char kPairs[] = R"({"text_columns": ["a", "b"]})";
 
 // The fixtures' texts, in requests of one, two, … texts that are computed together.
 TEST_F(ServedTextTest, BatchesEqualTransformers) {
@@ -79,6 +84,53 @@ TEST_F(ServedTextTest, BatchesEqualTransformers) {
   EXPECT_EQ(i, texts.size());
 }
 
+// Logits of transformers for pairs, in requests that are computed together
+// (tools/make_pair_fixtures.py).
+TEST_F(ServedTextTest, PairsEqualTransformers) {
+  const auto model = Load("bert", kPairs);
+  const auto expected = ParseJson(test::ReadText(SupervisedFixture("pairs.json")));
+  ASSERT_TRUE(expected.ok());
+  std::vector<ServingRequest> requests;
+  for (const JsonValue& row : expected->array) {
+    // The order of the members is free.
+    const std::string text =
+        JsonObject().Add("text_pair", *row.String("pair")).Add("text", *row.String("text")).str();
+    const auto request = model->Parse(Request("{\"texts\": [" + text + "]}"));
+    ASSERT_TRUE(request.ok()) << request.status().message();
+    requests.push_back(*request);
+  }
+  const auto responses = model->Answer(requests, Time{});
+  ASSERT_EQ(responses.size(), expected->array.size());
+  for (std::size_t i = 0; i < responses.size(); ++i) {
+    const auto json = ParseJson(responses[i].body);
+    ASSERT_TRUE(json.ok()) << responses[i].body;
+    const JsonValue& one = json->Find("predictions")->array.at(0);
+    EXPECT_EQ(*one.Integer("tokens"), *expected->array[i].Integer("tokens")) << i;
+    EXPECT_NEAR(one.Find("probabilities")->Find("positive")->number,
+                expected->array[i].Find("probabilities")->array[1].number, 1e-5)
+        << i;
+  }
+}
+
+// The form is checked when a request is parsed, so that it does not fail others of its batch.
+TEST_F(ServedTextTest, TextsOfTheOtherFormAreRefused) {
+  const HttpRequest single = Request(R"({"texts": ["a", {"text": "b"}]})");
+  const HttpRequest pair = Request(R"({"texts": [{"text": "a", "text_pair": "b"}]})");
+  const auto open = Load("bert");
+  EXPECT_EQ(Error(*open, single), "accepted");
+  EXPECT_EQ(Error(*open, pair), "accepted");
+  const auto of_pairs = Load("bert", kPairs);
+  EXPECT_THAT(Error(*of_pairs, single), HasSubstr("trained on pairs of texts, but this is a"));
+  EXPECT_EQ(Error(*of_pairs, pair), "accepted");
+  const auto of_texts = Load("bert", R"({"text_columns": ["text"]})");
+  EXPECT_EQ(Error(*of_texts, single), "accepted");
+  EXPECT_THAT(Error(*of_texts, pair), HasSubstr("trained on single texts, but this is a pair"));
+  EXPECT_FALSE(of_texts->Accepts(*of_pairs)) << "its waiting requests would fail";
+  EXPECT_EQ(ParseJson(open->Description())->Find("pairs")->kind, JsonValue::Kind::kNull);
+  EXPECT_TRUE(ParseJson(of_pairs->Description())->Find("pairs")->boolean);
+  EXPECT_THAT(Error(*Load("masked"), pair), HasSubstr("does not predict pairs of texts"));
+}
+
 TEST_F(ServedTextTest, EmptyTextsDoNotShiftTheOthers) {
   const auto model = Load("bert");
   const auto answer = [&](const std::string& texts) {
@@ -109,7 +161,14 @@ TEST_F(ServedTextTest, HostileBodiesGetOneClearLine) {
       {R"({"texts": []})", "texts is empty"},
       {R"({"texts": [1]})", "must consist of strings"},
       {R"({"texts": [["a"]]})", "must consist of strings"},
-      {R"({"texts": [{"texts": "a"}]})", "must consist of strings"},
+      {R"({"texts": [{"texts": "a"}]})", "unknown key \"texts\" in \"texts\""},
+      {R"({"texts": [{}]})", "has no \"text\""},
+      {R"({"texts": [{"text_pair": "a"}]})", "has no \"text\""},
+      {R"({"texts": [{"text": 1}]})", "\"text\" and \"text_pair\" must be strings"},
+      {R"({"texts": [{"text": "a", "text_pair": null}]})", "\"text_pair\" must be strings"},
+      {R"({"texts": [{"text": {"text": "a"}}]})", "\"text_pair\" must be strings"},
+      {R"({"texts": [{"text": "a", "text": "b"}]})", "duplicate key \"text\""},
+      {R"({"texts": [{"text": "a")", "JSON at byte"},
       {R"({"texts": ["a"], "texts": ["b"]})", "duplicate key"},
       {R"({"text": ["a"]})", "unknown key \"text\"; the only key is texts"},
       {R"({"texts": ["a"], "top": 5})", "unknown key \"top\""},

@@ -1,5 +1,6 @@
 #include "datasets/text/text_table.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,6 +68,21 @@ TEST(TextTableTest, ChoosesColumnsByNameOrConfig) {
   EXPECT_THAT(columns({"text", "text", "label"}), HasSubstr("2 columns \"text\""));
   // A name that is cut within a character stays UTF-8.
   EXPECT_THAT(columns({std::string(39, 'x') + "\u00E9", "y"}), HasSubstr("xx, y"));
+}
+
+// Rows after the first one are not parsed, and may be damaged.
+TEST(TextTableTest, FindsColumnsInFirstRow) {
+  const auto columns = [](std::string_view text, TextSourceKind kind, const char* delimiter = "") {
+    const auto found = ColumnsOfTable(text, kind, {.delimiter = delimiter});
+    return found.ok() ? fmt::format("{}", fmt::join(*found, "|")) : found.status().message();
+  };
+  using Kind = TextSourceKind;
+  EXPECT_EQ(columns("\xEF\xBB\xBF\n text , label\n1,2,3\n", Kind::kCsv), "text|label");
+  EXPECT_EQ(columns("a;b,c\n", Kind::kCsv, ";"), "a|b,c");
+  EXPECT_EQ(columns("text\tlabel\n", Kind::kTsv), "text|label");
+  EXPECT_EQ(columns("\xEF\xBB\xBF\n{\"b\": 1, \"a\": null}\n{", Kind::kJsonLines), "a|b");
+  EXPECT_THAT(columns("", Kind::kCsv), HasSubstr("it is empty"));
+  EXPECT_THAT(columns("{\n", Kind::kJsonLines), HasSubstr("JSON at byte"));
 }
 
 TEST(TextTableTest, ReadsPairsAndDelimiters) {

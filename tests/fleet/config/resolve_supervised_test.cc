@@ -40,6 +40,7 @@ TEST(ResolveSupervisedTest, FillsInSettingsOfDataAndMesh) {
   config.data.reviews = std::filesystem::relative(config.data.reviews).string();
   ASSERT_TRUE(ResolveSupervised(&config).ok());
   EXPECT_EQ(config.model.vocab_size, 47);
+  EXPECT_THAT(config.data.text_columns, ::testing::ElementsAre("review"));
   EXPECT_EQ(config.fleet.learners, 3);
   EXPECT_EQ(config.data.reviews,
             std::filesystem::path(SupervisedFixture("reviews.csv")).lexically_normal().string());

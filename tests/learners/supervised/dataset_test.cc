@@ -497,6 +497,42 @@ TEST(ReviewDataTest, MakesSegmentsOfPairs) {
   EXPECT_EQ(batch.labels, (std::vector<std::int32_t>{0}));
 }
 
+// Prediction reads the columns of the run as one text or a pair, so the tables must have the same.
+TEST(ReviewDataTest, ResolvesTextColumnsOfAllTables) {
+  const TempFolder folder;
+  TrainingConfig config = SupervisedConfig("bert");
+  const auto write = [&](const std::string& name, const std::string& columns) {
+    std::ofstream out(folder.path() + "/" + name);
+    out << columns << ",label\n";
+    for (const char* const label : {"x", "y"}) {
+      out << (columns.find(',') == columns.npos ? "good," : "good,bad,") << label << "\n";
+    }
+    return folder.path() + "/" + name;
+  };
+  const auto resolved = [&]() -> std::vector<std::string> {
+    const auto settings = DeriveDataSettings(config);
+    if (!settings.ok()) return {settings.status().message()};
+    return settings->text_columns;
+  };
+  using Names = std::vector<std::string>;
+  config.data.reviews = write("pairs.csv", "premise,hypothesis");
+  EXPECT_EQ(resolved(), (Names{"premise", "hypothesis"}));
+  config.data.validation = write("validation.csv", "premise,hypothesis");
+  config.data.test = write("test.csv", "sentence1,sentence2");
+  EXPECT_THAT(resolved().at(0),
+              HasSubstr("has the text columns sentence1 and sentence2, but data.reviews: "));
+  EXPECT_THAT(resolved().at(0), HasSubstr("pairs.csv has premise and hypothesis; rename them"));
+  config.data.test = write("test.csv", "hypothesis,text,premise");
+  EXPECT_THAT(resolved().at(0), HasSubstr("test.csv")) << "another number of fields";
+  config.data.test.clear();
+  // Given columns stay, and those of a masked LM do not matter.
+  config.data.text_columns = {"hypothesis"};
+  EXPECT_EQ(resolved(), Names{"hypothesis"});
+  config.data.text_columns.clear();
+  config.learner.algorithm = AlgorithmKind::kMaskedLm;
+  EXPECT_EQ(resolved(), Names{});
+}
+
 TEST(ReviewDataTest, GivesTargetsOfOtherProblems) {
   const TempFolder folder;
   TrainingConfig config = SupervisedConfig("bert");

@@ -107,6 +107,38 @@ TEST(TokenizerSettingsTest, WrittenVocabularyIsEqual) {
   }
 }
 
+// The names of the text columns state whether the model takes pairs; a table whose columns are not
+// resolved leaves it open.
+TEST(TokenizerSettingsTest, TextColumnsAreWrittenAndReadBack) {
+  using Names = std::vector<std::string>;
+  const auto written = [](const std::string& source, const Names& columns) -> Names {
+    const TempFolder folder;
+    const auto run = MakeDiskStorage(folder.path());
+    DataConfig data;
+    data.vocabulary = SupervisedFixture("vocab.txt");
+    data.reviews = source, data.text_columns = columns;
+    EXPECT_TRUE(WriteTokenizer(data, "model", run->get()).ok());
+    const auto read = ReadTokenizerSettings(folder.path() + "/model/", VocabularyKind::kWordPiece);
+    return read.ok() && *read ? (*read)->text_columns : Names{"unreadable"};
+  };
+  EXPECT_EQ(written("a.csv", {"a \"b\"", "\u00e9"}), (Names{"a \"b\"", "\u00e9"}));
+  EXPECT_EQ(written("a.csv", {"body"}), Names{"body"});
+  EXPECT_EQ(written("aclImdb.tar.xz", {}), Names{"text"});
+  EXPECT_EQ(written("a.csv", {}), Names{});
+}
+
+TEST(TokenizerSettingsTest, TextColumnsOfOtherFormsAreRefused) {
+  const TempFolder folder;
+  const auto refusal = [&](const std::string& value) {
+    Write(folder.path() + "/tokenizer_config.json", "{\"text_columns\": " + value + "}");
+    return ReadTokenizerSettings(folder.path(), VocabularyKind::kWordPiece).status().message();
+  };
+  EXPECT_EQ(refusal("null"), "");
+  EXPECT_EQ(refusal(R"(["a", "b"])"), "");
+  for (const char* const value : {"1", "\"a\"", "[]", "[\"\"]", "[1]", R"(["a", "b", "c"])"})
+    EXPECT_THAT(refusal(value), HasSubstr("\"text_columns\" must be a list of one or two names"));
+}
+
 // A WordPiece vocabulary as a tokenizer.json.
 std::string JsonOf(const std::string& lines) {
   JsonObject vocabulary;
