@@ -94,8 +94,11 @@ Status CheckFlags(const PredictOptions& options) {
     return InvalidArgument("{} is missing: --input and --output are given together",
                            file.input.empty() ? "--input" : "--output");
   }
-  if (file.input.empty() && (!file.text_columns.empty() || file.threads != 0))
-    return InvalidArgument("--text-column and --threads have no effect without --input; omit them");
+  if (file.input.empty() &&
+      (!file.text_columns.empty() || !file.delimiter.empty() || file.threads != 0)) {
+    return InvalidArgument(
+        "--text-column, --delimiter and --threads have no effect without --input; omit them");
+  }
   if (!file.input.empty() && (!options.texts.empty() || options.json))
     return InvalidArgument("--input: texts and --json have no effect with it; omit them");
   return {};
@@ -184,13 +187,18 @@ void RegisterPredict(CLI::App& app, ChosenCommand* chosen) {
   predict->add_flag("--json", options->json, "print one line of JSON per text");
   predict->add_option("--text-pair", options->text_pair,
                       "second text, for a model of pairs of texts");
-  predict->add_option("--input", options->file.input,
-                      "predict the texts of this file: .csv, .tsv, .jsonl, or one text per line");
+  predict->add_option(
+      "--input", options->file.input,
+      "predict the texts of this file: .csv, .tsv, .jsonl, or one text per line; also .gz "
+      "and .xz");
   predict->add_option("--output", options->file.output,
                       "write the answers to this file: .csv or .jsonl");
   predict->add_option("--text-column", options->file.text_columns,
                       "name of the column of the texts (default: data.text_columns of the run, or "
                       "a known name such as text); give it twice for pairs");
+  predict->add_option("--delimiter", options->file.delimiter,
+                      "character between the fields of a .csv or .tsv (default: data.delimiter of "
+                      "the run, or a comma or a tab by the name)");
   predict
       ->add_option("--threads", options->file.threads,
                    "number of threads for --input (default: one per core)")
@@ -202,6 +210,7 @@ void RegisterPredict(CLI::App& app, ChosenCommand* chosen) {
     UnescapeBrackets(&options->file.input);
     UnescapeBrackets(&options->file.output);
     UnescapeAllBrackets(&options->file.text_columns);
+    UnescapeBrackets(&options->file.delimiter);
     *chosen = [options] { return Predict(*options); };
   });
 }

@@ -140,7 +140,10 @@ Result<PredictFileSummary> PredictFile(const TextPredictor& predictor,
   TROOP_ASSIGN_OR_RETURN(const fs::path output, CheckOutput(predictor, options));
   TROOP_ASSIGN_OR_RETURN(
       const auto reader,
-      TextFileReader::Open(options.input, options.text_columns, predictor.text_columns()));
+      TextFileReader::Open(options.input, {.columns = options.text_columns,
+                                           .delimiter = options.delimiter,
+                                           .usual_columns = predictor.text_columns(),
+                                           .usual_delimiter = predictor.delimiter()}));
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(output.parent_path().string()));
   // The rest of an interrupted command is removed first.
   const std::string name = output.filename().string(), part = name + ".part";

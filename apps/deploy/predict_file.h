@@ -15,6 +15,7 @@ struct PredictFileOptions {
   std::string output;                     // .csv or .jsonl
   std::vector<std::string> text_columns;  // see TextFileReader
   int threads = 0;                        // 0: one per core
+  std::string delimiter{};                // see TextFileFormat
 };
 struct PredictFileSummary {
   std::int64_t texts = 0, tokens = 0;

@@ -11,6 +11,7 @@
 #include "core/base/buffer.h"
 #include "core/storage/json.h"
 #include "core/storage/storage.h"
+#include "datasets/text/archive_reader.h"
 #include "datasets/text/csv.h"
 #include "datasets/text/text_table.h"
 
@@ -174,44 +175,81 @@ class JsonLines final : public TextFileReader {
   std::vector<std::string> chosen_;
 };
 
+constexpr std::size_t kUnpackedBytesMax = std::size_t{2} << 30;  // of a compressed file
+
+// Kind of a file: its extension, without that of the compression.
+std::string KindOf(const fs::path& path) {
+  const std::string kind = path.extension().string();
+  return kind == ".gz" || kind == ".xz" ? path.stem().extension().string() : kind;
+}
+
+// The bytes of a file, without a byte order mark.
+Result<MappedFile> OpenFile(const std::string& path, const fs::path& whole) {
+  TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(whole.parent_path().string()));
+  MappedFile file{path, {}};
+  // The pages of a mapped file are dropped by the system after they were read.
+  TROOP_ASSIGN_OR_RETURN(file.bytes, folder->Map(whole.filename().string()));
+  const Compression compression = CompressionOf(path);
+  if (compression != Compression::kNone) {
+    const auto unpacked = Decompress(file.bytes.text(), compression, kUnpackedBytesMax);
+    if (!unpacked.ok()) return unpacked.status().WithContext(path);
+    file.bytes = Buffer::Copy(*unpacked);
+  }
+  // A byte order mark is not text.
+  if (file.bytes.text().starts_with("\xEF\xBB\xBF"))
+    file.bytes = file.bytes.Slice(3, file.bytes.size() - 3);
+  return file;
+}
+
+// The character between the fields of a table. The settings of training apply to any file that has
+// fields; a flag must apply to this one. Errors: kInvalidArgument.
+Result<char> DelimiterOf(const std::string& path, const TextFileFormat& format) {
+  const std::string kind = KindOf(path);
+  if (kind != ".csv" && kind != ".tsv" && !format.delimiter.empty()) {
+    return InvalidArgument("--delimiter: {} is not a .csv or .tsv, so it has no delimiter; omit it",
+                           path);
+  }
+  if (format.delimiter.size() > 1 || format.delimiter.find_first_of("\"\r\n") == 0) {
+    return InvalidArgument("--delimiter is {:?}, must be one byte: no quote and no line end",
+                           format.delimiter);
+  }
+  if (!format.delimiter.empty()) return format.delimiter.front();
+  if (!format.usual_delimiter.empty()) return format.usual_delimiter.front();
+  return kind == ".tsv" ? '\t' : ',';
+}
+
 }  // namespace
 
 // The extension alone decides, so that a damaged file is not read as another format.
-Result<std::unique_ptr<TextFileReader>> TextFileReader::Open(
-    const std::string& path, const std::vector<std::string>& columns,
-    const std::vector<std::string>& usual) {
-  if (columns.size() > 2) {
+Result<std::unique_ptr<TextFileReader>> TextFileReader::Open(const std::string& path,
+                                                             const TextFileFormat& format) {
+  if (format.columns.size() > 2) {
     return InvalidArgument("--text-column is given {} times, must be at most 2: a text, or a pair",
-                           columns.size());
+                           format.columns.size());
   }
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
   if (!fs::is_regular_file(whole, error)) {
     return NotFound("{}: {}", path, fs::exists(whole, error) ? "not a file" : "no such file");
   }
-  // Compressed or binary files would otherwise be read as lines of text.
-  const std::string kind = whole.extension().string();
-  for (const char* const other : {".gz", ".xz", ".zip", ".tar", ".parquet"}) {
+  // Other compressed or binary files would otherwise be read as lines of text.
+  const std::string kind = KindOf(whole);
+  for (const char* const other : {".tgz", ".bz2", ".zst", ".zip", ".tar", ".parquet"}) {
     if (kind == other) {
       return InvalidArgument("{}: {} is not read; convert it to .csv, .tsv or .jsonl", path, kind);
     }
   }
-  TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(whole.parent_path().string()));
-  MappedFile file{path, {}};
-  // The pages of a mapped file are dropped by the system after they were read.
-  TROOP_ASSIGN_OR_RETURN(file.bytes, folder->Map(whole.filename().string()));
-  // A byte order mark is not text.
-  if (file.bytes.text().starts_with("\xEF\xBB\xBF"))
-    file.bytes = file.bytes.Slice(3, file.bytes.size() - 3);
-  const Wanted wanted{columns, usual};
+  TROOP_ASSIGN_OR_RETURN(const char delimiter, DelimiterOf(path, format));
+  TROOP_ASSIGN_OR_RETURN(MappedFile file, OpenFile(path, whole));
+  const Wanted wanted{format.columns, format.usual_columns};
   if (kind == ".csv" || kind == ".tsv") {
-    auto csv = std::make_unique<CsvFile>(std::move(file), wanted, kind == ".tsv" ? '\t' : ',');
+    auto csv = std::make_unique<CsvFile>(std::move(file), wanted, delimiter);
     TROOP_RETURN_IF_ERROR(csv->Begin());
     return std::unique_ptr<TextFileReader>(std::move(csv));
   }
   if (kind == ".jsonl" || kind == ".json" || kind == ".ndjson")
     return std::unique_ptr<TextFileReader>(new JsonLines(std::move(file), wanted));
-  if (!columns.empty()) {
+  if (!format.columns.empty()) {
     return InvalidArgument(
         "--text-column: {} has one text per line; omit it, or use .csv or .jsonl", path);
   }

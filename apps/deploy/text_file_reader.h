@@ -16,26 +16,34 @@ struct TextRow {
   std::optional<std::string> pair;
 };
 
+// How a file of texts is read. The usual values are those of the training examples.
+struct TextFileFormat {
+  std::vector<std::string> columns{};  // --text-column: of the text, and of the second of a pair
+  std::string delimiter{};             // --delimiter: one byte, of .csv and .tsv; empty: usual
+  std::vector<std::string> usual_columns{};
+  std::string usual_delimiter{};  // empty: comma or tab, by the file's name
+};
+
 // Reads the texts of a file one by one, without their labels. The file is mapped, so memory does
 // not grow with its size. By the extension of its name:
 //   .csv, .tsv               a table with a header (datasets/text/csv.h)
 //   .jsonl, .json, .ndjson   one object per line
 //   another                  one text per line
+// A file that ends in .gz or .xz as well is decompressed in memory, up to 2 GiB.
 // One owner thread.
 class TextFileReader {
  public:
   virtual ~TextFileReader() = default;
-  // columns: names of the column or key of the text, and of the second text of a pair; empty:
-  // `usual`, those of the training examples, if they exist, else known names (KnownTextColumns).
-  // Errors: kNotFound: no file, or no such column (listing those that exist); kInvalidArgument:
-  // columns of a file without any, more than two, or a format that is not read.
+  // Without format.columns the usual ones are read if they exist, else those of known names
+  // (KnownTextColumns). Errors: kNotFound: no file, or no such column (listing those that exist);
+  // kInvalidArgument: columns or a delimiter of a file without any, more than two columns, or a
+  // file of another kind; those of Decompress, with the path.
   static Result<std::unique_ptr<TextFileReader>> Open(const std::string& path,
-                                                      const std::vector<std::string>& columns,
-                                                      const std::vector<std::string>& usual = {});
+                                                      const TextFileFormat& format = {});
   // Reads the next text; false at the end. Errors, with path and line: kDataLoss: damaged;
   // kInvalidArgument: the row has no such column, or not a text there.
   virtual Result<bool> Next(TextRow* row) = 0;
-  // Bytes of the file, and of them those not read yet, for progress.
+  // Bytes of the file, decompressed, and of them those not read yet, for progress.
   virtual std::size_t bytes() const = 0;
   virtual std::size_t bytes_left() const = 0;
 };

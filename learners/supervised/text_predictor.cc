@@ -107,6 +107,8 @@ struct TextPredictor::Parts {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<float> value;
   std::vector<std::string> names, text_columns;
+  std::string delimiter{};
+  Precision precision = Precision::kF32;
   std::optional<bool> pairs{};
   bool masked = false;
   ProblemType problem = ProblemType::kSingleLabel;
@@ -235,6 +237,9 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
   TROOP_RETURN_IF_ERROR(parts.Read(file, weights.c_str()));
   if (!parts.masked) parts.names = NamesOfClasses(config.model);
   parts.text_columns = config.data.text_columns;
+  parts.delimiter = config.data.delimiter;
+  // TextEvaluator does the same, so that predictions are those that the scores of the run are of.
+  if (config.network.precision == NetworkPrecision::kBf16) parts.precision = Precision::kBF16;
   if (!parts.masked) parts.pairs = HasPairs(config.data);
   // The run's own copy is preferred: the data folder may have changed since.
   std::string vocabulary = VocabularyIn(fs::path(run) / kModelFolder);
@@ -285,14 +290,15 @@ Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& pa
   return std::unique_ptr<TextPredictor>(new TextPredictor(*std::move(parts)));
 }
 
-// Predictions are computed in f32, whatever the training precision was.
+// The weights themselves are f32 in both precisions.
 TextPredictor::TextPredictor(Parts parts)
     : module_(std::move(parts.module)),
       tokenizer_(std::move(parts.tokenizer)),
       text_columns_(std::move(parts.text_columns)),
+      delimiter_(std::move(parts.delimiter)),
       pairs_(parts.pairs),
       value_(std::move(parts.value)),
-      packed_(module_->MakePacked(Precision::kF32)),
+      packed_(module_->MakePacked(parts.precision)),
       names_(std::move(parts.names)),
       masked_(parts.masked),
       problem_(parts.problem),

@@ -56,7 +56,8 @@ std::vector<std::string> NamesOfClasses(const ModelConfig& model);
 using SavedConfigParser = std::function<Result<TrainingConfig>(std::string_view config_toml,
                                                                const std::string& file_name)>;
 
-// A trained text model with its vocabulary. One owner thread; Encode and PredictEncoded with
+// A trained text model with its vocabulary. Computes in f32, or in bf16 if the checkpoint's run did
+// (network.precision), as its evaluations. One owner thread; Encode and PredictEncoded with
 // different TextSteps may run at the same time.
 class TextPredictor {
  public:
@@ -113,6 +114,8 @@ class TextPredictor {
   std::optional<bool> pairs() const { return pairs_; }
   // data.text_columns of the run; empty: not set, or another model.
   const std::vector<std::string>& text_columns() const { return text_columns_; }
+  // data.delimiter of the run; empty: not set, or another model.
+  const std::string& delimiter() const { return delimiter_; }
 
  private:
   struct Parts;
@@ -130,6 +133,7 @@ class TextPredictor {
   const std::unique_ptr<Module> module_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const std::vector<std::string> text_columns_;
+  const std::string delimiter_;
   const std::optional<bool> pairs_;
   const std::vector<float> value_;  // [P]
   const std::unique_ptr<Packed> packed_;

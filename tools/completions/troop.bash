@@ -89,7 +89,7 @@ _troop() {
     replay) flags='--insecure --help' ;;
     role) flags='--index --auto-index --coordinator --heartbeat-timeout --advertise-host --key --rejoin --insecure --help' ;;
     tokenize) flags='--vocab --cased --json --help' ;;
-    predict) flags='--best --json --text-pair --input --output --text-column --threads --help' ;;
+    predict) flags='--best --json --text-pair --input --output --text-column --delimiter --threads --help' ;;
     plan) flags='--learners --machine --machines --serve --help' ;;
     experiment) flags='imdb-parallel --help' ;;
     imdb-parallel) flags='--learners --link --out --overwrite --quick --repeats --seconds --help' ;;

@@ -80,6 +80,7 @@ complete -c troop -n '__fish_seen_subcommand_from predict' -l text-pair -x -d 'S
 complete -c troop -n '__fish_seen_subcommand_from predict' -l input -rF -d 'File of texts'
 complete -c troop -n '__fish_seen_subcommand_from predict' -l output -rF -d 'File of answers'
 complete -c troop -n '__fish_seen_subcommand_from predict' -l text-column -x -d 'Column of the texts'
+complete -c troop -n '__fish_seen_subcommand_from predict' -l delimiter -x -d 'Character between fields'
 complete -c troop -n '__fish_seen_subcommand_from predict' -l threads -x -d 'Number of threads'
 complete -c troop -n '__fish_seen_subcommand_from play' -l fps -x -d 'Frames per second'
 complete -c troop -n '__fish_seen_subcommand_from play' -l gif -rF -d 'Write an animated GIF'

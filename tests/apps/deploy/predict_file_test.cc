@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -178,7 +179,7 @@ TEST_F(PredictFileTest, LabelsAndNumbersHaveTheirOwnForm) {
 TEST_F(PredictFileTest, ColumnsAreThoseOfTraining) {
   const auto texts = [&](const std::string& name, const std::string& content,
                          const std::vector<std::string>& usual) -> std::string {
-    const auto reader = TextFileReader::Open(Write(name, content), {}, usual);
+    const auto reader = TextFileReader::Open(Write(name, content), {.usual_columns = usual});
     if (!reader.ok()) return reader.status().message();
     TextRow row;
     const auto there = (*reader)->Next(&row);
@@ -191,6 +192,53 @@ TEST_F(PredictFileTest, ColumnsAreThoseOfTraining) {
   EXPECT_EQ(texts("a.csv", "text,words\na,b\n", {"words"}), "b");
   EXPECT_EQ(texts("a.csv", "text,label\na,b\n", {"words"}), "a");
   EXPECT_EQ(texts("a.csv", "text,x,y\na,b,c\n", {"y", "x"}), "c|b");
+}
+
+// A file as the command of that name compresses it.
+std::string Packed(const std::string& path, const std::string& command) {
+  EXPECT_EQ(std::system((command + " -kf " + path).c_str()), 0);
+  return path + "." + (command == "gzip" ? "gz" : "xz");
+}
+
+TEST_F(PredictFileTest, CompressedFilesHaveSameAnswers) {
+  const auto predictor = Load();
+  const std::string table = Write("a.csv", "id,text\n1,good movie\n2,\"dull, dull\"\n");
+  const std::string lines = Write("b.txt", "good movie\ndull\n");
+  const std::string answers = Run(*predictor, table, "out.csv");
+  EXPECT_THAT(answers, HasSubstr("\"dull, dull\","));
+  EXPECT_EQ(Run(*predictor, Packed(table, "gzip"), "out.csv"), answers);
+  EXPECT_EQ(Run(*predictor, Packed(table, "xz"), "out.csv"), answers);
+  EXPECT_EQ(Run(*predictor, Packed(lines, "gzip"), "out.csv"), Run(*predictor, lines, "out.csv"));
+  // Damage is not read as text.
+  const std::string whole = ReadText(table + ".gz");
+  EXPECT_THAT(Run(*predictor, Write("cut.csv.gz", whole.substr(0, whole.size() - 4)), "out.csv"),
+              HasSubstr("cut.csv.gz: gzip"));
+  EXPECT_THAT(Run(*predictor, Write("text.csv.xz", "text\ngood\n"), "out.csv"),
+              HasSubstr("text.csv.xz: "));
+  for (const char* const name : {"a.tar.gz", "a.tgz", "a.parquet.gz", "a.csv.bz2"})
+    EXPECT_THAT(Run(*predictor, Write(name, whole), "out.csv"), HasSubstr("is not read; convert"));
+}
+
+// The delimiter of training is a default: a flag replaces it, and files without fields ignore it.
+TEST_F(PredictFileTest, DelimiterIsThatOfTraining) {
+  const auto text = [&](const std::string& name, const std::string& content,
+                        const std::string& given, const std::string& usual) {
+    const auto reader =
+        TextFileReader::Open(Write(name, content), {.delimiter = given, .usual_delimiter = usual});
+    TextRow row;
+    if (!reader.ok()) return reader.status().message();
+    EXPECT_TRUE((*reader)->Next(&row).ok());
+    return row.text;
+  };
+  EXPECT_EQ(text("a.csv", "text;label\na, b;1\n", "", ";"), "a, b");
+  EXPECT_EQ(text("a.tsv", "text;label\na\tb;1\n", "", ";"), "a\tb");
+  EXPECT_EQ(text("a.csv", "text,label\na;b,1\n", ",", ";"), "a;b");
+  EXPECT_EQ(text("a.txt", "a;b\n", "", ";"), "a;b");
+  EXPECT_EQ(text("a.jsonl", "{\"text\": \"a;b\"}\n", "", ";"), "a;b");
+  EXPECT_THAT(text("a.txt", "a;b\n", ";", ""), HasSubstr("--delimiter: "));
+  EXPECT_THAT(text("a.jsonl", "{}\n", ";", ""), HasSubstr("is not a .csv or .tsv"));
+  for (const char* const wrong : {"ab", "\"", "\n"})
+    EXPECT_THAT(text("a.csv", "text\na\n", wrong, ""), HasSubstr("must be one byte"));
 }
 
 TEST_F(PredictFileTest, RefusesBadFilesInOneLine) {

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
+#include "learners/checkpoint.h"
+#include "learners/supervised/supervised.h"
+#include "nn/models/text_model.h"
 #include "tests/core/temp_folder.h"
 #include "tests/learners/supervised_fixture.h"
 
@@ -40,6 +44,39 @@ TEST(BulkPredictorTest, ThreadsGiveTheAnswersOfSingleCalls) {
     for (std::size_t c = 0; c < one->classes.size(); ++c)
       EXPECT_NEAR((*answers)[i].classes[c].probability, one->classes[c].probability, 1e-6) << i;
   }
+}
+
+// A checkpoint is predicted in the precision of its run: near transformers' values, which are those
+// of f32, but not equal to them.
+TEST(TextPredictorTest, CheckpointIsPredictedInPrecisionOfItsRun) {
+  const TempFolder folder;
+  TrainingConfig config = test::SupervisedConfig("bert");
+  config.data.max_length = config.model.max_position_embeddings;
+  const auto algorithm = MakeSupervised(config);
+  const auto module = MakeTextModel(ModelSetupOf(config));
+  const auto storage = MakeDiskStorage(folder.path());
+  ASSERT_TRUE(algorithm.ok() && module.ok() && storage.ok());
+  ASSERT_TRUE(WriteCheckpoint(storage->get(), **module, {.state = (*algorithm)->State()}, 3).ok());
+  const auto load = [&](NetworkPrecision precision) {
+    config.network.precision = precision;
+    auto loaded = TextPredictor::Load(folder.path(), [&](std::string_view, const std::string&) {
+      return Result<TrainingConfig>(config);
+    });
+    EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+    return *std::move(loaded);
+  };
+  const auto exact = load(NetworkPrecision::kFp32), rounded = load(NetworkPrecision::kBf16);
+  const JsonValue& expected = test::SupervisedExpected();
+  double apart = 0;
+  for (std::size_t i = 0; i < expected.Find("texts")->array.size(); ++i) {
+    const std::string text = *expected.Find("texts")->array[i].String("text");
+    const double p = expected.Find("bert")->Find("texts")->array[i].array[1].number;
+    EXPECT_NEAR(exact->Predict({text})->classes[1].probability, p, 1e-4) << i;
+    const double other = rounded->Predict({text})->classes[1].probability;
+    EXPECT_NEAR(other, p, 0.02) << i;
+    apart = std::max(apart, std::abs(other - p));
+  }
+  EXPECT_GT(apart, 1e-4);
 }
 
 }  // namespace
