@@ -18,18 +18,39 @@ ValueOrder::ValueOrder(std::span<const double> values) : order_(values.size()) {
   begins_.push_back(std::uint32_t(order_.size()));
 }
 
+// A negative example needs its place among the positive values alone, not among all values.
+RocCurve::RocCurve(std::span<const double> values, std::span<const std::uint8_t> positive) {
+  std::vector<double> sorted;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (positive[i] != 0) sorted.push_back(values[i]);
+  }
+  if (sorted.empty()) return;
+  std::ranges::sort(sorted);
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  bins_ = 3 * sorted.size() + 1;
+  bin_.resize(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    // The first positive value that is not below this one.
+    const auto at = std::size_t(std::ranges::lower_bound(sorted, values[i]) - sorted.begin());
+    const bool equal = at < sorted.size() && sorted[at] == values[i];
+    bin_[i] = std::uint32_t(3 * at + (positive[i] != 0 ? 2 : equal ? 1 : 0));
+  }
+}
+
 // Counts are exact in f64 up to 2^53 pairs.
-std::optional<double> AreaUnderCurve(const ValueOrder& order,
-                                     std::span<const std::uint8_t> positive,
-                                     std::span<const std::uint32_t> times) {
-  double area = 0, positives = 0, negatives = 0;  // so far, by increasing value
-  order.ForEachTie([&](std::span<const std::uint32_t> tie) {
-    std::uint64_t here[2] = {0, 0};  // negative, positive
-    for (const std::uint32_t i : tie) here[positive[i]] += times[i];
-    area += double(here[1]) * (negatives + double(here[0]) / 2);
-    negatives += double(here[0]);
-    positives += double(here[1]);
-  });
+std::optional<double> RocCurve::Area(std::span<const std::uint32_t> times) const {
+  if (bins_ == 0) return std::nullopt;
+  std::vector<std::uint64_t> count(bins_);
+  for (std::size_t i = 0; i < times.size(); ++i) count[bin_[i]] += times[i];
+  // Pairs of a positive example with the negative ones below it, and half of those equal to it.
+  double area = 0, positives = 0, negatives = 0;
+  for (std::size_t bin = 0; bin + 3 <= bins_; bin += 3) {
+    negatives += double(count[bin]);
+    area += double(count[bin + 2]) * (negatives + double(count[bin + 1]) / 2);
+    negatives += double(count[bin + 1]);
+    positives += double(count[bin + 2]);
+  }
+  negatives += double(count[bins_ - 1]);
   if (positives == 0 || negatives == 0) return std::nullopt;
   return area / (positives * negatives);
 }

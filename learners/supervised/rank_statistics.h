@@ -28,12 +28,23 @@ class ValueOrder {
   std::vector<std::uint32_t> begins_;  // of each value in order_, and n
 };
 
-// Area under the ROC curve: the probability that a positive example has a larger value than a
-// negative one; equal values count half (Mann and Whitney 1947). nullopt: no example of a kind.
-// O(n).
-std::optional<double> AreaUnderCurve(const ValueOrder& order,
-                                     std::span<const std::uint8_t> positive,
-                                     std::span<const std::uint32_t> times);
+// The area under the ROC curve of one class: the probability that a positive example has a larger
+// value than a negative one; equal values count half (Mann and Whitney 1947).
+class RocCurve {
+ public:
+  // For n examples of which m are positive O(n log m), so that many rare classes take little time:
+  // only the positive values are sorted. REQUIRES: finite values.
+  RocCurve(std::span<const double> values, std::span<const std::uint8_t> positive);
+  // nullopt: no example of a kind occurs. O(n).
+  std::optional<double> Area(std::span<const std::uint32_t> times) const;
+
+ private:
+  // Three bins per distinct positive value, in increasing order: the negative examples between the
+  // value before and this one, those equal to it, and the positive ones. The last bin has the
+  // negative examples above all values.
+  std::vector<std::uint32_t> bin_;  // [n], of each example; empty: no positive example
+  std::size_t bins_ = 0;
+};
 
 // Pearson's correlation coefficient. nullopt: fewer than 2 examples, or one side is constant. O(n).
 std::optional<double> Correlation(std::span<const double> x, std::span<const double> y,

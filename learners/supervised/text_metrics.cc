@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "core/base/philox.h"
 #include "learners/supervised/rank_statistics.h"
@@ -61,7 +60,7 @@ class Classes final : public Measured {
  public:
   struct Column {
     std::vector<std::uint8_t> has, predicted;  // [n]
-    ValueOrder order;                          // by the class's probability
+    RocCurve curve;                            // by the class's probability
   };
   Classes(std::vector<Column> columns, std::vector<std::uint8_t> correct, bool one_class)
       : columns_(std::move(columns)), correct_(std::move(correct)), one_class_(one_class) {}
@@ -79,7 +78,7 @@ class Classes final : public Measured {
   }
   // Only the order of the scores matters, so it is computed once for all resamples.
   std::optional<double> AucOf(std::size_t column, std::span<const std::uint32_t> times) const {
-    return AreaUnderCurve(columns_[column].order, columns_[column].has, times);
+    return columns_[column].curve.Area(times);
   }
   // Two exclusive classes have one curve, that of the second class.
   Values Compute(std::span<const std::uint32_t> times) const override {
@@ -137,15 +136,15 @@ class Numbers final : public Measured {
   const ValueOrder x_order_, target_order_;
 };
 
-// Softmax in f64, with the largest logit subtracted against overflow.
-std::vector<double> Probabilities(std::span<const float> logits) {
-  const double largest = std::ranges::max(logits);
-  std::vector<double> p;
-  for (const float x : logits) p.push_back(std::exp(double(x) - largest));
-  const double sum = std::accumulate(p.begin(), p.end(), 0.0);
-  for (double& x : p) x /= sum;
-  return p;
-}
+// Softmax in f64, with the largest logit subtracted against overflow. Its two parts are kept per
+// text, as all probabilities of thousands of classes would take gigabytes.
+struct RowSoftmax {
+  double largest = 0, sum = 0;
+  explicit RowSoftmax(std::span<const float> logits) : largest(std::ranges::max(logits)) {
+    for (const float x : logits) sum += std::exp(double(x) - largest);
+  }
+  double operator()(float logit) const { return std::exp(double(logit) - largest) / sum; }
+};
 
 // The predicted class, as argmax of NumPy.
 std::size_t FirstLargest(std::span<const float> logits) {
@@ -271,29 +270,36 @@ TextScores TextMetrics::Compute(const Bootstrap& bootstrap) const {
   // Columns of the predictions, of equal length n.
   const std::vector<std::uint8_t> none(n);
   std::vector<std::vector<std::uint8_t>> has(outputs_, none), predicted(outputs_, none);
-  std::vector<std::vector<double>> score(outputs_, std::vector<double>(n));
   std::vector<std::uint8_t> correct(n, 1);
+  std::vector<RowSoftmax> softmax;  // one class: logits of different texts are not comparable
   for (std::size_t i = 0; i < n; ++i) {
     const auto row = std::span(logits_).subspan(i * outputs_, outputs_);
-    // One class: the scores are probabilities, since logits of different texts are not comparable.
     if (one_class) {
       const std::size_t best = FirstLargest(row), label = std::size_t(labels_[i]);
       if (matrix) ++scores.confusion[label][best];
       has[label][i] = predicted[best][i] = 1;
-      const std::vector<double> p = Probabilities(row);
-      for (std::size_t j = 0; j < outputs_; ++j) score[j][i] = p[j];
-    } else {
-      for (std::size_t j = 0; j < outputs_; ++j) {
-        has[j][i] = targets_[i * outputs_ + j] > 0.5f;
-        predicted[j][i] = row[j] > 0;
-        score[j][i] = double(row[j]);
-      }
+      correct[i] = best == label;
+      softmax.emplace_back(row);
+      continue;
     }
-    for (std::size_t j = 0; j < outputs_; ++j) correct[i] &= has[j][i] == predicted[j][i];
+    for (std::size_t j = 0; j < outputs_; ++j) {
+      has[j][i] = targets_[i * outputs_ + j] > 0.5f;
+      predicted[j][i] = row[j] > 0;
+      correct[i] &= has[j][i] == predicted[j][i];
+    }
   }
+  // The scores of one column at a time.
   std::vector<Classes::Column> columns;
+  std::vector<double> score(n);
   for (std::size_t j = 0; j < outputs_; ++j) {
-    columns.push_back({std::move(has[j]), std::move(predicted[j]), ValueOrder(score[j])});
+    // A class without examples has no curve.
+    const bool occurs = std::ranges::find(has[j], 1) != has[j].end();
+    for (std::size_t i = 0; occurs && i < n; ++i) {
+      const float logit = logits_[i * outputs_ + j];
+      score[i] = one_class ? softmax[i](logit) : double(logit);
+    }
+    RocCurve curve(score, has[j]);
+    columns.push_back({std::move(has[j]), std::move(predicted[j]), std::move(curve)});
   }
   const Classes classes(std::move(columns), std::move(correct), one_class);
   AddMetrics(classes, bootstrap, &scores);

@@ -75,7 +75,8 @@ class TextMetrics {
     std::uint64_t seed = 0;
     int resamples = 0;
   };
-  // Computes all measures, in O(n log n) for each output and O(n) for each output and resample.
+  // Computes all measures, in O(n log m) for each output, of which m examples are positive, and
+  // O(n) for each output and resample.
   TextScores Compute(const Bootstrap& bootstrap) const;
   // Number of resamples that takes about a second at most, up to 1000.
   int AffordableResamples() const;

@@ -163,6 +163,40 @@ TEST(TextMetricsTest, ResamplesAreFewerForManyOutputs) {
   EXPECT_EQ(many.AffordableResamples(), 381);  // 2e8 / 2^19
 }
 
+// All pairs of a positive and a negative example, with ties and examples that occur several times.
+TEST(TextMetricsTest, AreaUnderCurveIsShareOfPairs) {
+  constexpr std::size_t kExamples = 60;
+  for (const std::uint32_t one_in : {2U, 5U, 30U}) {
+    Rng rng({7, Purpose::kBootstrap, 0, one_in});
+    std::vector<double> value;
+    std::vector<std::uint8_t> positive;
+    std::vector<std::uint32_t> times;
+    for (std::size_t i = 0; i < kExamples; ++i) {
+      value.push_back(double(rng.Below(12)) / 7);
+      positive.push_back(i == 0 || rng.Below(one_in) == 0);
+      times.push_back(i == 0 ? 1 : rng.Below(4));
+    }
+    double pairs = 0, ordered = 0;
+    for (std::size_t p = 0; p < kExamples; ++p) {
+      for (std::size_t q = 0; q < kExamples; ++q) {
+        if (positive[p] == 0 || positive[q] != 0) continue;
+        const double weight = double(times[p]) * double(times[q]);
+        pairs += weight;
+        ordered += weight * (value[p] > value[q] ? 1 : value[p] == value[q] ? 0.5 : 0);
+      }
+    }
+    const auto area = RocCurve(value, positive).Area(times);
+    ASSERT_TRUE(area.has_value());
+    EXPECT_NEAR(*area, ordered / pairs, 1e-12) << one_in;
+  }
+  // One kind alone has no curve.
+  const std::vector<double> x{1, 2};
+  const std::vector<std::uint32_t> once{1, 1}, first{1, 0};
+  const std::vector<std::uint8_t> none{0, 0}, both{1, 1}, mixed{1, 0};
+  EXPECT_FALSE(RocCurve(x, none).Area(once) || RocCurve(x, both).Area(once));
+  EXPECT_FALSE(RocCurve(x, mixed).Area(first));
+}
+
 // Large offsets do not cancel, and squares that vanish are undefined.
 TEST(TextMetricsTest, CorrelationIsStable) {
   const std::vector<std::uint32_t> once(4, 1);
