@@ -42,7 +42,7 @@ void VisitKeys(DataConfig& c, ConfigVisitor& v) {
           c.label_column);
   v.Visit({"data.delimiter",
            "Character between the fields of a .csv or .tsv; empty means a comma or a tab, by the "
-           "file's name."},
+           "file's name. Folders and archives next to tables ignore the three keys of columns."},
           c.delimiter);
   v.Visit({"data.vocabulary",
            "Vocabulary file: a SentencePiece .model (ALBERT), tokenizer.json (Hugging Face's "

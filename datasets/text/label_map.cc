@@ -82,12 +82,23 @@ std::string CanonicalLabel(std::string_view label) {
 // Counts the spellings of each label first: the class is named after the most frequent one.
 Result<LabelMap> LabelMap::Learn(std::span<const LabeledText> train, ProblemType problem) {
   std::map<std::string, std::map<std::string, std::int64_t>> spellings;  // by lower case
+  std::map<std::string, std::string> written;  // the first spelling of each integer
   std::int64_t labeled = 0;
+  bool reported = false;
   for (const LabeledText& example : train) {
     labeled += example.labeled;
     for (const std::string& label : example.labels) {
       const std::string name = CanonicalLabel(label);
       ++spellings[LowerAscii(name)][name];
+      if (reported || !IntegerOf(label)) continue;
+      // Codes such as 007 may be meant as text, so one example is shown.
+      const std::string& first = written.emplace(name, label).first->second;
+      reported = first != label;
+      if (!reported) continue;
+      LogWarning(
+          "labels: {:?} and {:?} are one class ({}), as integers are compared by value; if they "
+          "are codes, put a letter before them",
+          first, label, name);
     }
   }
   // One name per class.

@@ -18,7 +18,8 @@ class LabelMap {
  public:
   // The classes of training examples: distinct labels in numeric order if all are integers, else by
   // their bytes. Labels that differ in case only are one class, of the most frequent spelling,
-  // which is logged. Examples without label are skipped. Errors: kInvalidArgument: fewer than two
+  // which is logged, as are different spellings of an integer, once. Examples without label are
+  // skipped. Errors: kInvalidArgument: fewer than two
   // classes (multi-label: none), or more than kLabelsMax. O(n log n).
   static Result<LabelMap> Learn(std::span<const LabeledText> train, ProblemType problem);
   // Given classes. Errors: kInvalidArgument: an empty name, one that is not UTF-8 or occurs twice

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "datasets/text/label_map.h"
+#include "tests/testing/captured_log.h"
 
 namespace troop {
 namespace {
@@ -221,6 +222,19 @@ TEST(LabelMapTest, LearnsSortedNames) {
   EXPECT_THAT(Learned({{"positive"}, {"0"}, {"negative"}, {"1"}}),
               ElementsAre("negative", "positive"));
   EXPECT_THAT(Learned({{"positive"}, {"0"}, {"neutral"}}), ElementsAre("0", "neutral", "positive"));
+}
+
+// Merged spellings of integers were not reported; one example is enough.
+TEST(LabelMapTest, ReportsMergedIntegersOnce) {
+  const auto log = [](std::initializer_list<std::vector<std::string>> labels) {
+    const CapturedLog captured;
+    EXPECT_TRUE(LabelMap::Learn(Labeled(labels), kSingle).ok());
+    return captured.text();
+  };
+  const std::string merged = log({{"007"}, {"8"}, {"7"}, {"08"}, {"7.0"}});
+  EXPECT_THAT(merged, HasSubstr("\"007\" and \"7\" are one class (7), as integers are"));
+  EXPECT_EQ(std::ranges::count(merged, '\n'), 1) << merged;
+  EXPECT_EQ(log({{"007"}, {"8.0"}, {"007"}, {"a"}}), "") << "nothing is merged";
 }
 
 TEST(LabelMapTest, RejectsTooFewClasses) {
