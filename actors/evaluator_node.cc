@@ -310,7 +310,7 @@ void EvaluatorNode::Report() {
   member_->report().evaluations.push_back(report);
   final_done_ = final_done_ || running_final_;
   // Accuracies on the validation and on the test examples are not comparable.
-  const bool comparable = !running_final_ || !IsTextModel(config_.model);
+  const bool comparable = !running_final_ || !IsSupervised(config_.model);
   if (best_.enabled() && comparable) best_.Start(report, running_value_);
   running_value_ = {};
   // A video that comes while the one before is still being written is left out.
@@ -386,7 +386,7 @@ Status EvaluatorNode::Begin() {
   const std::int64_t every = config_.evaluator.video_every;
   running_video_ = videos_.enabled() && every > 0 && (final || trials_++ % every == 0);
   const EvaluationRequest trial{
-      .episodes = final ? FinalEpisodes(config_.evaluator, IsTextModel(config_.model))
+      .episodes = final ? FinalEpisodes(config_.evaluator, IsSupervised(config_.model))
                         : config_.evaluator.episodes,
       .round = round,
       .version = newest_->version,

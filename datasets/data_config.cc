@@ -5,6 +5,61 @@
 #include "datasets/text/labeled_texts.h"
 
 namespace troop {
+namespace {
+
+// Keys of image classification. The order is that of the processing.
+void VisitImageKeys(DataConfig& c, ConfigVisitor& v) {
+  v.Visit({"data.images",
+           "Image classifiers: folder of the labeled images: IDX files (MNIST's names), CIFAR-10 "
+           "or CIFAR-100 in the binary version, or SET/CLASS/*.png, *.jpg with the sets train, "
+           "validation and test, or CLASS/*.png."},
+          c.images);
+  v.Visit({"data.image_channels",
+           "Channels to which images are converted: 1 (gray) or 3 (RGB); 0 means 3 if any file has "
+           "colors, else 1.",
+           Between(0, 3)},
+          c.image_channels);
+  v.Visit({.name = "data.image_resize",
+           .doc = "How images get the size data.image_height x data.image_width: not at all, so "
+                  "that all must have one size; stretched; or their largest centered part with the "
+                  "same ratio of sides."},
+          c.image_resize);
+  v.Visit({"data.image_height", "Height of the resized images in pixels, with data.image_resize.",
+           Between(0, 1 << 13)},
+          c.image_height);
+  v.Visit({"data.image_width", "Width of the resized images in pixels, with data.image_resize.",
+           Between(0, 1 << 13)},
+          c.image_width);
+  // Changes in training.
+  v.Visit({"data.image_padding",
+           "Black pixels added on each side of a training image before its random crop.",
+           Between(0, 1 << 10)},
+          c.image_padding);
+  v.Visit({"data.image_crop_height",
+           "Height in pixels of the part that is cut from an image, at random in training and in "
+           "the center in evaluation; 0 means its height.",
+           Between(0, 1 << 13)},
+          c.image_crop_height);
+  v.Visit({"data.image_crop_width", "Width in pixels of that part; 0 means the width of the image.",
+           Between(0, 1 << 13)},
+          c.image_crop_width);
+  v.Visit({"data.image_flip", "Probability with which a training image is mirrored horizontally.",
+           Between(0, 1)},
+          c.image_flip);
+  v.Visit({"data.image_color_noise",
+           "Standard deviation of the noise along the principal components of the training "
+           "images' colors (Krizhevsky et al. 2012, sec. 4.1); RGB only, 0 means none.",
+           Between(0, 10)},
+          c.image_color_noise);
+  v.Visit({"data.image_mean",
+           "Mean per channel that is subtracted from pixels between 0 and 1; empty means 0."},
+          c.image_mean);
+  v.Visit({"data.image_deviation",
+           "Standard deviation per channel by which pixels are divided; empty means 1."},
+          c.image_deviation);
+}
+
+}  // namespace
 
 // Folders and archives have one text per file.
 std::optional<bool> HasPairs(const DataConfig& config) {
@@ -83,6 +138,7 @@ void VisitKeys(DataConfig& c, ConfigVisitor& v) {
   v.Visit({"data.cache",
            "Folder in log.dir for tokenized examples, reused by later runs; empty disables it."},
           c.cache);
+  VisitImageKeys(c, v);
 }
 
 }  // namespace troop

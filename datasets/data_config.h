@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "datasets/images/image_resize.h"
 #include "datasets/tokenizers/tokenizer.h"
 
 namespace troop {
@@ -27,6 +28,16 @@ struct DataConfig {
   double validation_split = 0;    // fraction of the training examples kept for validation
   double test_split = 0;          // fraction of the training examples kept for the test
   std::string cache = ".tokens";  // folder of tokenized data in log.dir; empty: none
+  // Images instead of texts: their folder, their form, and the random changes in training.
+  std::string images;
+  std::int64_t image_channels = 0;  // 1 or 3; 0: as the files have
+  ResizeRule image_resize = ResizeRule::kNone;
+  std::int64_t image_height = 0, image_width = 0;            // with a resize rule
+  std::int64_t image_padding = 0;                            // pixels on each side, before the crop
+  std::int64_t image_crop_height = 0, image_crop_width = 0;  // 0: the whole image
+  double image_flip = 0;                                     // probability of a horizontal flip
+  double image_color_noise = 0;                     // standard deviation of AlexNet's noise
+  std::vector<double> image_mean, image_deviation;  // per channel; empty: 0 and 1
   bool operator==(const DataConfig&) const = default;
 };
 // True if the examples of a resolved config are pairs of texts; nullopt: not known, because

@@ -8,6 +8,7 @@
 #include "kernels/optim/optimizer_step.h"
 #include "learners/external/external_algorithm.h"
 #include "learners/external/own_algorithm.h"
+#include "learners/images/image_classification.h"
 #include "learners/rl/behavior_cloning.h"
 #include "learners/rl/dpg.h"
 #include "learners/rl/dqn.h"
@@ -90,6 +91,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
         "set learner.device = \"auto\"",
         EnumName(kind));
   }
+  if (ClassifiesImages(config)) return MakeImageClassification(config);
   if (IsSupervised(config.learner)) return MakeSupervised(config, tensor, learner);
   const ModelSetup setup = ModelSetupOf(config);
   TROOP_RETURN_IF_ERROR(CheckActions(setup, env));

@@ -66,4 +66,9 @@ inline ModelSetup ModelSetupOf(const TrainingConfig& config) {
           .max_length = config.data.max_length};
 }
 
+// True for supervised runs on images (data.images) instead of texts.
+inline bool ClassifiesImages(const TrainingConfig& config) {
+  return IsSupervised(config.learner) && ClassifiesImages(config.model.architecture);
+}
+
 }  // namespace troop

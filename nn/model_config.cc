@@ -10,7 +10,8 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
       {.name = "model.architecture",
        .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), RoBERTa (Liu et "
               "al. 2019), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), or a "
-              "bidirectional LSTM with attention as a small baseline (classifier only)."},
+              "bidirectional LSTM with attention as a small baseline (classifier only); of images "
+              "(data.images): a small CNN, ResNet-18 or ResNet-50 (He et al. 2016)."},
       c.architecture);
   v.Visit({"model.pretrained",
            "Folder with initial weights in Hugging Face format (config.json, model.safetensors), "
@@ -85,6 +86,20 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
            "Store only the input of each layer and recompute its activations in the backward pass "
            "(Chen et al. 2016); saves memory at the cost of a third more computation."},
           c.gradient_checkpointing);
+  // Images.
+  v.Visit({"model.image_height",
+           "Image classifiers: height of the model's images in pixels; 0 means that of the data.",
+           Between(0, 1 << 13)},
+          c.image_height);
+  v.Visit({"model.image_width",
+           "Image classifiers: width of the model's images in pixels; 0 means that of the data.",
+           Between(0, 1 << 13)},
+          c.image_width);
+  v.Visit({"model.image_channels",
+           "Image classifiers: channels of the model's images, 1 (gray) or 3 (RGB); 0 means those "
+           "of the data.",
+           Between(0, 3)},
+          c.image_channels);
 }
 
 }  // namespace troop

@@ -13,18 +13,25 @@ namespace troop {
 
 class ConfigVisitor;
 
-// Architecture of a text model.
+// Architecture of a text model or, from kCnn on, of an image classifier (nn/images).
 enum class ModelArchitecture : std::uint8_t {
   kBert,
   kAlbert,
   kLstm,
   kRoberta,
   kDistilBert,
-  kElectra
+  kElectra,
+  kCnn,
+  kResNet18,
+  kResNet50
 };
 constexpr auto EnumNames(ModelArchitecture) {
-  return std::to_array<std::string_view>(
-      {"bert", "albert", "lstm", "roberta", "distilbert", "electra"});
+  return std::to_array<std::string_view>({"bert", "albert", "lstm", "roberta", "distilbert",
+                                          "electra", "cnn", "resnet18", "resnet50"});
+}
+// True for the architectures that classify images (data.images) instead of texts.
+constexpr bool ClassifiesImages(ModelArchitecture architecture) {
+  return architecture >= ModelArchitecture::kCnn;
 }
 
 // Activation of the feed-forward layers: GELU (Hendrycks & Gimpel 2016), exact or with tanh. kAuto:
@@ -59,6 +66,8 @@ struct ModelConfig {
   PositionInit position_init = PositionInit::kNormal;
   double dropout = 0.1, attention_dropout = 0.1, classifier_dropout = 0.1;
   bool gradient_checkpointing = false;
+  // Shape of the images that an image classifier takes; 0: as data.images and the crop have it.
+  std::int64_t image_height = 0, image_width = 0, image_channels = 0;
   bool operator==(const ModelConfig&) const = default;
 };
 // True if model.embedding_size may differ from model.hidden_size.

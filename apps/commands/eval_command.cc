@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "actors/evaluator_node.h"
@@ -26,6 +27,8 @@
 #include "fleet/launcher/terminal_size.h"
 #include "fleet/run/task_info.h"
 #include "learners/checkpoint.h"
+#include "learners/images/image_dataset.h"
+#include "learners/images/image_evaluator.h"
 #include "learners/supervised/text_evaluator.h"
 #include "learners/supervised/text_predictor.h"
 #include "replay/episodes/episode.h"
@@ -168,37 +171,72 @@ Status CheckConfusionFlag(const std::string& file) {
   return CheckPlots();
 }
 
-// Accuracy of a text model on the test reviews, or on --episodes of them, evenly spread.
-int EvaluateReviews(const LoadedCheckpoint& loaded, const EvalOptions& options) {
-  const TrainingConfig config = TrainingConfigOf(loaded.config);
-  if (const Status flag = CheckConfusionFlag(options.confusion); !flag.ok())
-    return ReportError(flag);
-  const auto data = LoadReviewData(config);
-  if (!data.ok()) return ReportError(data.status());
-  const std::int64_t reviews = (*data)->test.size();
-  if (reviews == 0) {
-    return ReportError(InvalidArgument(
-        "data.reviews: {} has no test examples, and the run held out none; set data.test or "
-        "data.test_split",
-        loaded.config.data.reviews));
+// The final evaluation of a run, which takes test examples, of `examples` in total. Errors:
+// kInvalidArgument: there are none, or --episodes is below 1.
+Result<EvaluationRequest> TrialOf(const LoadedCheckpoint& loaded, const EvalOptions& options,
+                                  std::int64_t examples) {
+  if (examples == 0) {
+    const bool images = ClassifiesImages(loaded.config.model.architecture);
+    return InvalidArgument("{}: {} has no test examples, and the run held out none; set {}",
+                           images ? "data.images" : "data.reviews", SourceOfExamples(loaded.config),
+                           images ? "data.test_split" : "data.test or data.test_split");
   }
-  // `final` chooses the test reviews instead of the held-out ones.
-  const EvaluationRequest trial{.episodes = options.episodes.value_or(reviews),
-                                .version = std::uint64_t(loaded.state.updates),
-                                .final = true};
-  if (trial.episodes < 1)
-    return ReportError(InvalidArgument("--episodes is {}, must be at least 1", trial.episodes));
-  auto judge = TextEvaluator::Make(config, *data, trial, loaded.weights());
-  if (!judge.ok()) return ReportError(judge.status().WithContext(loaded.path));
-  // Advance in slices, to show progress in between.
-  PhaseProgress progress("evaluating", "examples", trial.episodes);
-  while ((*judge)->Advance(1) != Evaluator::State::kOver) progress.Show((*judge)->judged());
-  if (!(*judge)->error().ok()) return ReportError((*judge)->error());
-  const EvaluationReport r = (*judge)->Report();
-  const TextScores scores = (*judge)->Scores((*judge)->affordable_resamples());
-  const std::vector<std::string> names = NamesOfClasses(config.model);
+  const std::int64_t wanted = options.episodes.value_or(examples);
+  if (wanted < 1) return InvalidArgument("--episodes is {}, must be at least 1", wanted);
+  return EvaluationRequest{
+      .episodes = wanted, .version = std::uint64_t(loaded.state.updates), .final = true};
+}
+
+// The results of a trial that are printed. top5: in %; nullopt for texts.
+struct TrialResult {
+  EvaluationReport report;
+  TextScores scores;
+  std::optional<double> top5;
+};
+
+// Advances in slices, to show progress in between. Judge: TextEvaluator or ImageEvaluator.
+template <class Judge>
+Result<TrialResult> RunTrial(Judge* judge, std::int64_t examples) {
+  PhaseProgress progress("evaluating", "examples", examples);
+  while (judge->Advance(1) != Evaluator::State::kOver) progress.Show(judge->judged());
+  TROOP_RETURN_IF_ERROR(judge->error());
+  TrialResult result{.report = judge->Report(),
+                     .scores = judge->Scores(judge->affordable_resamples())};
+  if constexpr (requires { judge->top5(); }) result.top5 = 100 * judge->top5();
+  return result;
+}
+
+// Evaluates a text model or an image classifier on test examples, evenly spread.
+Result<TrialResult> JudgeExamples(const LoadedCheckpoint& loaded, const EvalOptions& options) {
+  const TrainingConfig config = TrainingConfigOf(loaded.config);
+  TROOP_RETURN_IF_ERROR(CheckConfusionFlag(options.confusion));
+  // Both kinds of examples have the same measures; images have the top-5 accuracy, too.
+  if (ClassifiesImages(config)) {
+    TROOP_ASSIGN_OR_RETURN(const auto data, LoadImageData(config));
+    TROOP_ASSIGN_OR_RETURN(const EvaluationRequest trial,
+                           TrialOf(loaded, options, data->test.size()));
+    auto judge = ImageEvaluator::Make(config, data, trial, loaded.weights());
+    if (!judge.ok()) return judge.status().WithContext(loaded.path);
+    return RunTrial(judge->get(), trial.episodes);
+  }
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config));
+  TROOP_ASSIGN_OR_RETURN(const EvaluationRequest trial,
+                         TrialOf(loaded, options, data->test.size()));
+  auto judge = TextEvaluator::Make(config, data, trial, loaded.weights());
+  if (!judge.ok()) return judge.status().WithContext(loaded.path);
+  return RunTrial(judge->get(), trial.episodes);
+}
+
+// Prints the scores of a supervised model on its test examples, or on --episodes of them.
+int EvaluateExamples(const LoadedCheckpoint& loaded, const EvalOptions& options) {
+  const Result<TrialResult> trial = JudgeExamples(loaded, options);
+  if (!trial.ok()) return ReportError(trial.status());
+  const auto& [r, scores, top5] = *trial;
+  const ModelConfig& model = loaded.config.model;
+  const std::vector<std::string> names = NamesOfClasses(model);
   const ScoreLabels words = GetScoreLabels(loaded.config);
-  const bool regression = config.model.problem_type == ProblemType::kRegression;
+  const bool regression = model.problem_type == ProblemType::kRegression;
+  const std::string& source = SourceOfExamples(loaded.config);
   if (!options.confusion.empty()) {
     const Status drawn = DrawConfusion(scores, names, options);
     if (!drawn.ok()) return ReportError(drawn);
@@ -207,23 +245,24 @@ int EvaluateReviews(const LoadedCheckpoint& loaded, const EvalOptions& options) 
     const std::string score = regression ? "pearson_percent" : "accuracy_percent";
     JsonObject json;
     json.Add("checkpoint", loaded.path)
-        .Add("reviews", loaded.config.data.reviews)
+        .Add(ClassifiesImages(model.architecture) ? "images" : "reviews", source)
         .Add("evaluated", r.episodes)
         .Add(score, r.return_mean)
         .Add(score + "_error", r.return_std)
         .Add(score + "_low", r.return_min)
         .Add(score + "_high", r.return_max)
         .Add(regression ? "squared_error" : "cross_entropy", r.loss);
+    if (top5) json.Add("top5_accuracy_percent", *top5);
     if (scores.examples > 0) AddTextScores(scores, names, &json);
     fmt::print("{}\n", json.str());
     return kExitOk;
   }
   fmt::print(
-      "{} with {} ({} updates, {} examples)\n{:.2f} {}{}, of {} {}; mean {} "
+      "{} with {} ({} updates, {} examples)\n{:.2f} {}{}{}, of {} {}; mean {} "
       "{:.4f}\n",
-      loaded.config.data.reviews, loaded.path, loaded.state.updates, loaded.state.steps,
-      r.return_mean, words.score, SpreadText(true, r), r.episodes, words.units,
-      regression ? "squared error" : "cross entropy", r.loss);
+      source, loaded.path, loaded.state.updates, loaded.state.steps, r.return_mean, words.score,
+      SpreadText(true, r), top5 ? fmt::format(", {:.2f} % top-5 accuracy", *top5) : "", r.episodes,
+      words.units, regression ? "squared error" : "cross entropy", r.loss);
   if (scores.examples > 0) fmt::print("\n{}", TextScoresTables(scores, names));
   return kExitOk;
 }
@@ -280,15 +319,15 @@ void PrintReport(const LoadedCheckpoint& loaded, const EvaluationReport& r,
 
 }  // namespace
 
-// Supervised runs are evaluated on reviews, all others on episodes.
+// Supervised runs are evaluated on examples, all others on episodes.
 int Evaluate(const EvalOptions& options) {
   if (const Status able = CheckOptions(options); !able.ok()) return ReportError(able);
   const Result<LoadedCheckpoint> loaded = Load(options);
   if (!loaded.ok()) return ReportError(loaded.status());
   if (IsSupervised(loaded->config)) {
-    if (options.record.empty()) return EvaluateReviews(*loaded, options);
-    return ReportError(
-        InvalidArgument("--record: {}: a text model has no episodes to record", loaded->path));
+    if (options.record.empty()) return EvaluateExamples(*loaded, options);
+    return ReportError(InvalidArgument("--record: {}: a supervised model has no episodes to record",
+                                       loaded->path));
   }
   if (!options.confusion.empty()) {
     return ReportError(
@@ -320,7 +359,8 @@ int Play(const EvalOptions& options) {
   if (!loaded.ok()) return ReportError(loaded.status());
   if (IsSupervised(loaded->config)) {
     return ReportError(InvalidArgument(
-        "{}: a text model has no episodes to play; use troop predict or troop eval", loaded->path));
+        "{}: a supervised model has no episodes to play; use troop predict or troop eval",
+        loaded->path));
   }
   // One environment, so that its episodes are rendered one after another.
   loaded->config.evaluator.envs = 1;
@@ -373,11 +413,11 @@ void RegisterEval(CLI::App& app, ChosenCommand* chosen) {
   CLI::App* eval =
       app.add_subcommand("eval", "evaluate a checkpoint (episode return, or accuracy)");
   AddEpisodeFlags(eval, options.get(),
-                  "number of episodes (100), or of test examples of a text model (all)");
+                  "number of episodes (100), or of test examples of a supervised model (all)");
   eval->add_flag("--json", options->json, "print one line of JSON");
   eval->add_option("--record", options->record, "write the episodes to this new folder");
   eval->add_option("--confusion", options->confusion,
-                   "draw the confusion matrix of a text model to this .png or .svg file");
+                   "draw the confusion matrix of a supervised model to this .png or .svg file");
   eval->callback([options, chosen] { *chosen = [options] { return Evaluate(*options); }; });
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "apps/commands/literal_arguments.h"
+#include "apps/deploy/predict_images.h"
 #include "apps/deploy/text_answer_json.h"
 #include "core/base/log.h"
 #include "core/storage/json.h"
@@ -133,6 +134,13 @@ Status PredictWholeFile(const PredictOptions& options) {
 
 // Texts come from the command line, or line by line from `in`.
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out) {
+  if (IsImageRun(options.path)) {
+    if (!options.text_pair.empty())
+      return InvalidArgument("--text-pair: {} classifies images; omit it", options.path);
+    return PredictImages(options.path,
+                         options.best ? CheckpointChoice::kBest : CheckpointChoice::kNewest,
+                         options.texts, options.json, out);
+  }
   TROOP_ASSIGN_OR_RETURN(const std::unique_ptr<TextPredictor> predictor, Load(options));
   std::int64_t texts = 0, damaged = 0;
   // Invalid UTF-8 is not an error. Only the first such text is logged, the rest as a count.
@@ -174,14 +182,15 @@ int Predict(const PredictOptions& options) {
 // Paths and texts may contain brackets, as for tokenize.
 void RegisterPredict(CLI::App& app, ChosenCommand* chosen) {
   const auto options = std::make_shared<PredictOptions>();
-  CLI::App* predict = app.add_subcommand("predict", "classify texts with a trained model");
+  CLI::App* predict =
+      app.add_subcommand("predict", "classify texts or images with a trained model");
   predict
       ->add_option("checkpoint", options->path,
                    "run folder (newest checkpoint), checkpoint folder, or a folder of Hugging "
                    "Face files with the vocabulary")
       ->required();
   predict->add_option("text", options->texts,
-                      "texts to classify (default: each line of standard input)");
+                      "texts to classify (default: each line of standard input), or image files");
   predict->add_flag("--best", options->best,
                     "use the best checkpoint of the run (evaluator.keep_best), not the newest");
   predict->add_flag("--json", options->json, "print one line of JSON per text");

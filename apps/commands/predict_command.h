@@ -19,7 +19,8 @@ struct PredictOptions {
   bool best = false;               // use the best checkpoint of a run folder, not the newest
   PredictFileOptions file;         // of --input and --output
 };
-// Writes one line per text to `out`, as soon as the text is read. Errors: those of TextPredictor.
+// Writes one line per text to `out`, as soon as the text is read, or per image file, if the model
+// classifies images (PredictImages). Errors: those of TextPredictor and PredictImages.
 Status PredictTexts(const PredictOptions& options, std::istream& in, std::ostream& out);
 // PredictTexts from standard input to standard output, or PredictFile. Returns the exit code.
 int Predict(const PredictOptions& options);

@@ -80,6 +80,11 @@ std::string TextModelJson(const Config& config) {
 
 // A text model as an ONNX model.
 Result<Buffer> EncodeTextModel(const LoadedCheckpoint& loaded, ExportFormat format) {
+  if (ClassifiesImages(loaded.config.model.architecture)) {
+    return InvalidArgument(
+        "{}: an image classifier ({}) can't be exported; use troop predict or troop eval",
+        loaded.path, EnumName(loaded.config.model.architecture));
+  }
   if (format != ExportFormat::kOnnx) {
     // A run of an LSTM writes no model/, because transformers has no such model.
     const bool lstm = loaded.config.model.architecture == ModelArchitecture::kLstm;

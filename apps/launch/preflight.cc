@@ -119,6 +119,7 @@ void CheckData(const Config& config, Failures* failures) {
   const DataConfig& data = config.data;
   std::error_code error;
   for (const auto& [key, path] : {std::pair("data.reviews", &data.reviews),
+                                  {"data.images", &data.images},
                                   {"data.unlabeled", &data.unlabeled},
                                   {"data.vocabulary", &data.vocabulary}}) {
     // A path that an earlier message names is not reported twice.

@@ -25,6 +25,7 @@
 #include "envs/environment.h"
 #include "envs/subprocess/subproc_vector_env.h"
 #include "fleet/launcher/subprocess.h"
+#include "fleet/run/task_info.h"
 #include "kernels/onednn/onednn_layer.h"
 #include "kernels/simd/cpu_features.h"
 #include "net/transport/zmq_socket.h"
@@ -130,7 +131,9 @@ JsonObject DescribePackages() {
 JsonObject DescribeEnvironment(const Config& config, const EnvSpec& env) {
   JsonObject described;
   if (IsSupervised(config)) {
-    return described.Add("reviews", config.data.reviews).Add("identity", config.data_identity);
+    const bool images = ClassifiesImages(config.model.architecture);
+    return described.Add(images ? "images" : "reviews", SourceOfExamples(config))
+        .Add("identity", config.data_identity);
   }
   described.Add("id", config.env.id).Add("code", env.code);
   if (!config.env.plugin.empty()) return described.Add("plugin", config.env.plugin);

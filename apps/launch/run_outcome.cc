@@ -35,6 +35,8 @@ void ReportLearning(const RunFolder& folder, const RunView& view) {
   }
   const std::string report =
       LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr);
+  // A run on images counts no tokens, to which the report's rates refer.
+  if (report.empty()) return;
   const Status written = folder.storage->WriteAtomic("report.md", report);
   if (!written.ok()) fmt::print(stderr, "troop: report.md: {}\n", written.message());
   fmt::print("\n{}", report);
@@ -48,6 +50,8 @@ void ReportSupervised(const RunFolder& folder, const RunView& view) {
   } else if (folder.config.model.architecture == ModelArchitecture::kLstm) {
     fmt::print("model: {}/{} (for troop predict; not loadable with Hugging Face transformers)\n",
                folder.path, view.checkpoint);
+  } else if (ClassifiesImages(folder.config.model.architecture)) {
+    fmt::print("model: {}/{} (for troop predict)\n", folder.path, view.checkpoint);
   }
 }
 

@@ -260,6 +260,13 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
         "troop train --dry-run shows the memory of other runs",
         config.learner.algorithm));
   }
+  // The profile consists of batches of tokens.
+  if (ClassifiesImages(config.model.architecture)) {
+    return complain(InvalidArgument(
+        "model.architecture is \"{}\", but troop plan profiles text models only; troop train "
+        "--dry-run shows the memory of other runs",
+        EnumName(config.model.architecture)));
+  }
   const Result<Config> alone = Alone(config);
   if (!alone.ok()) return complain(alone.status());
   Result<MeshProfile> profile = ProfileMesh(*alone, kUpdates);

@@ -101,7 +101,8 @@ Peak MeasurePeak(const Config& config) {
 }
 
 bool IsWorthAPlan(const Config& config, const RunView& view) {
-  return BatchesOf(config, view) >= kUpdatesPlanned;
+  // The profile of a plan consists of texts.
+  return !ClassifiesImages(config.model.architecture) && BatchesOf(config, view) >= kUpdatesPlanned;
 }
 
 // Parts: a table of phases, the rates, a table of collectives, the final score. All sums are over

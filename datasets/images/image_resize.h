@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
+#include "core/config/enum_names.h"
 #include "datasets/images/image.h"
 
 namespace troop {
@@ -12,6 +15,9 @@ enum class ResizeRule : std::uint8_t {
   kStretch,    // the whole image, also if its sides have another ratio
   kCenterCrop  // the largest part in the center with the ratio of the new sides
 };
+constexpr auto EnumNames(ResizeRule) {
+  return std::to_array<std::string_view>({"none", "stretch", "center_crop"});
+}
 
 // Bilinear resizing with antialiasing to [height, width, channels]: a triangle filter whose width
 // grows with the reduction, first along rows, then along columns, each rounded to 8 bits, as Pillow

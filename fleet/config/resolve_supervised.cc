@@ -10,6 +10,7 @@
 
 #include "fleet/config/role_configs.h"
 #include "fleet/config/validate.h"
+#include "learners/images/image_dataset.h"
 #include "learners/supervised/dataset.h"
 #include "nn/io/hugging_face.h"
 #include "nn/models/text_model.h"
@@ -163,20 +164,25 @@ Status ResolveSupervised(Config* config) {
   config->fleet.learners = mesh.dp * mesh.tp;
   // Step 2: absolute paths.
   for (std::string* path : {&config->data.reviews, &config->data.validation, &config->data.test,
-                            &config->data.unlabeled, &config->data.vocabulary,
+                            &config->data.unlabeled, &config->data.vocabulary, &config->data.images,
                             &config->model.pretrained, &config->log.dir}) {
     TROOP_RETURN_IF_ERROR(Absolute(path));
   }
   // Step 3: the sizes of a pre-trained model.
   TROOP_RETURN_IF_ERROR(TakePretrained(config));
   // Step 4: the settings that follow from the data present now.
-  TROOP_ASSIGN_OR_RETURN(const DataSettings settings,
-                         DeriveDataSettings(TrainingConfigOf(*config)));
+  const TrainingConfig training = TrainingConfigOf(*config);
+  TROOP_ASSIGN_OR_RETURN(const DataSettings settings, ClassifiesImages(training)
+                                                          ? DeriveImageSettings(training)
+                                                          : DeriveDataSettings(training));
   config->data_identity = settings.data_identity;
   config->model.vocab_size = settings.vocab_size;
   config->model.labels = settings.labels;
   config->model.output_bias = settings.output_bias;
   config->data.text_columns = settings.text_columns;
+  config->model.image_height = settings.image_height;
+  config->model.image_width = settings.image_width;
+  config->model.image_channels = settings.image_channels;
   config->paramserver.push_every = settings.push_every;
   config->paramserver.pull_every = settings.pull_every;
   config->run.max_updates = settings.max_updates;

@@ -34,7 +34,9 @@ void CheckConsistency(const Config& c, Conflicts* out);
 void CheckUnrolls(const Config& c, Conflicts* out);
 // Checks the keys of supervised runs, and the sizes of a model that is not pre-trained.
 void CheckSupervised(const Config& c, Conflicts* out);
-// Checks the sizes of the model of a supervised run.
+// Checks image classifiers, and the keys of a supervised run that only texts or images have.
+void CheckImages(const Config& c, Conflicts* out);
+// Checks the sizes of the text model of a supervised run.
 void CheckModelSizes(const Config& c, Conflicts* out);
 // Checks the keys of Slurm, MPI and Kubernetes.
 void CheckCluster(const Config& c, Conflicts* out);

@@ -158,6 +158,10 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
   // The largest batch: all sequences at data.max_length. A masked LM needs logits for 15 % of the
   // tokens.
   std::vector<TensorSpec> in = {ints(tokens), ints(reviews + 1), {}, {}};
+  // Images of a batch have one size.
+  const ModelConfig& m = config.model;
+  if (ClassifiesImages(m.architecture))
+    in = {{DType::kF32, {reviews, m.image_height, m.image_width, m.image_channels}}};
   double logits = 0;
   if (config.learner.algorithm == AlgorithmKind::kMaskedLm) {
     in.push_back(ints(tokens * 15 / 100 + 1));
@@ -403,7 +407,8 @@ std::string MemoryParts(const Config& config) {
 
 // Device of the learners, with learner.device = "auto" resolved on this machine.
 std::string DescribeDevice(const Config& config) {
-  if (config.learner.device == DeviceChoice::kCpu) return "cpu";
+  const bool images = IsSupervised(config) && ClassifiesImages(config.model.architecture);
+  if (config.learner.device == DeviceChoice::kCpu || images) return "cpu";
   const Result<std::string> gpu = GpuOf(TrainingConfigOf(config));
   return gpu.ok() ? *gpu : config.learner.device == DeviceChoice::kAuto ? "cpu" : "no GPU found";
 }
@@ -423,9 +428,9 @@ std::string DescribeProblem(const Config& config, const ResourceEstimate& needs)
         "run          {} ({})\n{}data         {}\n{}steps        {:.0f} examples in {} updates of "
         "{}, "
         "over {} x {} learners (mesh.dp x mesh.tp)\n",
-        config.name, config.fleet.mode, DescribeAlgorithm(config), config.data.reviews, network,
-        config.run.total_steps, config.run.max_updates, config.learner.batch_size, config.mesh.dp,
-        config.mesh.tp);
+        config.name, config.fleet.mode, DescribeAlgorithm(config), SourceOfExamples(config),
+        network, config.run.total_steps, config.run.max_updates, config.learner.batch_size,
+        config.mesh.dp, config.mesh.tp);
   }
   const std::string actions = needs.env.action.discrete()
                                   ? fmt::format("{} actions", needs.env.action.count)

@@ -15,6 +15,8 @@
 #include "fleet/roles/service_node.h"
 #include "learners/best_checkpoint.h"
 #include "learners/checkpoint.h"
+#include "learners/images/image_dataset.h"
+#include "learners/images/image_evaluator.h"
 #include "learners/learner_node.h"
 #include "learners/node/warm_start.h"
 #include "learners/supervised/supervised.h"
@@ -236,9 +238,21 @@ Status RoleNode::Join(const RegisterReply& reply) {
 // The evaluator of a supervised run: a trial classifies the held-out examples with given weights.
 Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSpec& problem) {
   const TrainingConfig config = TrainingConfigOf(config_);
-  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config));
   TROOP_ASSIGN_OR_RETURN(const ActingContext context,
                          EvaluatorContextOf(config_, options_, problem, member_.get()));
+  // The data are read once, and shared by all trials.
+  if (ClassifiesImages(config)) {
+    TROOP_ASSIGN_OR_RETURN(const auto images, LoadImageData(config));
+    return EvaluatorNode::Make(
+        ActingConfigOf(config_), context, problem,
+        [config, images](const EvaluationRequest& options, std::span<const float> weights,
+                         std::unique_ptr<Evaluator>) -> Result<std::unique_ptr<Evaluator>> {
+          TROOP_ASSIGN_OR_RETURN(auto trial,
+                                 ImageEvaluator::Make(config, images, options, weights));
+          return std::unique_ptr<Evaluator>(std::move(trial));
+        });
+  }
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(config));
   return EvaluatorNode::Make(
       ActingConfigOf(config_), context, problem,
       [config, data](const EvaluationRequest& options, std::span<const float> weights,

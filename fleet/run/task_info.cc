@@ -48,8 +48,12 @@ Status CheckEvaluationSpec(const Config& config, const EnvSpec& training) {
       env.id, InterfaceText(*spec), training.id, InterfaceText(training));
 }
 
+const std::string& SourceOfExamples(const Config& config) {
+  return ClassifiesImages(config.model.architecture) ? config.data.images : config.data.reviews;
+}
+
 std::string TaskName(const Config& config) {
-  return IsSupervised(config) ? config.data.reviews : config.env.id;
+  return IsSupervised(config) ? SourceOfExamples(config) : config.env.id;
 }
 
 const char* StepsName(const Config& config) {
@@ -60,6 +64,8 @@ const char* StepsName(const Config& config) {
 // Data sets without test examples are evaluated on held-out training examples.
 ScoreLabels GetScoreLabels(const Config& config) {
   if (!IsSupervised(config)) return {"mean return", "episodes"};
+  // Only reading all images tells whether the folder has a test set.
+  if (ClassifiesImages(config.model.architecture)) return {"% accuracy", "evaluation images"};
   const bool tests =
       !config.data.test.empty() || config.data.test_split > 0 || HasTestTexts(config.data.reviews);
   if (config.learner.algorithm == AlgorithmKind::kMaskedLm)

@@ -15,6 +15,8 @@ Result<EnvSpec> TaskSpec(const Config& config);
 // observations and actions of `training`, the spec of [env]. Without differences nothing is
 // created. Errors: kInvalidArgument, naming both; those of FindEnvSpec.
 Status CheckEvaluationSpec(const Config& config, const EnvSpec& training);
+// The path of a supervised run's examples: data.images or data.reviews.
+const std::string& SourceOfExamples(const Config& config);
 // Human-readable: "CartPole-v1", or the path of the examples.
 std::string TaskName(const Config& config);
 // Unit of the run's steps: "agent steps" or "examples".

@@ -248,7 +248,10 @@ std::vector<std::string> LearningItems(const RunView& view, const RunThroughput&
     return items;
   }
   if (r.evaluation_return) items.push_back(fmt::format("evaluated {:.2f} %", *r.evaluation_return));
-  items.push_back(fmt::format("{} tokens/s", Count(r.tokens_per_s)));
+  // Images have no tokens.
+  const bool images =
+      Value(view.metrics, "learner/sequences") > 0 && Value(view.metrics, "learner/tokens") == 0;
+  if (!images) items.push_back(fmt::format("{} tokens/s", Count(r.tokens_per_s)));
   return items;
 }
 

@@ -28,43 +28,11 @@ void Append(const TokenizedDataset& from, TokenizedDataset* to) {
   for (std::int64_t i = 0; i < from.size(); ++i) to->AddFrom(from, i);
 }
 
-// The sets that are split off from the training examples; the numbers belong to random streams.
-enum class Part : std::uint64_t { kValidation = 0, kTest = 1 };
-
-// Selects a random share `held` of the samples, stratified by class. The order in the file does
-// not matter, such as alternating classes. Samples without class are one stratum.
-std::vector<bool> HeldOut(const TokenizedDataset& set, double held, std::uint64_t seed, Part part) {
-  std::vector<bool> out(std::size_t(set.size()));
-  // Samples by class, from -1 on.
-  std::vector<std::vector<std::size_t>> strata;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const auto at = std::size_t(set.labels[i] + 1);
-    if (at >= strata.size()) strata.resize(at + 1);
-    strata[at].push_back(i);
-  }
-  std::size_t before = 0;  // samples of the classes so far
-  for (std::size_t at = 0; at < strata.size(); ++at) {
-    std::vector<std::size_t>& rest = strata[at];
-    const std::size_t all = before + rest.size();
-    // Rounds the running total, not each class, so that the sum is exact.
-    auto wanted = std::size_t(double(all) * held) - std::size_t(double(before) * held);
-    Rng rng({seed, Purpose::kHoldout, std::uint64_t(at) - 1, std::uint64_t(part)});
-    for (; wanted > 0; --wanted) {
-      const std::size_t chosen = rng.Below(std::uint32_t(rest.size()));
-      out[rest[chosen]] = true;
-      rest[chosen] = rest.back();
-      rest.pop_back();
-    }
-    before = all;
-  }
-  return out;
-}
-
 // Moves a share of the samples of *train to the end of *to.
-void SplitOff(double share, const TrainingConfig& config, Part part, TokenizedDataset* train,
+void SplitOff(double share, const TrainingConfig& config, HeldPart part, TokenizedDataset* train,
               TokenizedDataset* to) {
   if (share == 0) return;
-  const std::vector<bool> held = HeldOut(*train, share, std::uint64_t(config.seed), part);
+  const std::vector<bool> held = HeldOut(train->labels, share, std::uint64_t(config.seed), part);
   TokenizedDataset rest{.width = train->width};
   to->width = train->width;
   for (std::int64_t i = 0; i < train->size(); ++i) {
@@ -157,6 +125,35 @@ std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
 
 }  // namespace
 
+// The order in the file does not matter, such as alternating classes.
+std::vector<bool> HeldOut(std::span<const std::int32_t> labels, double held, std::uint64_t seed,
+                          HeldPart part) {
+  std::vector<bool> out(labels.size());
+  // Samples by class, from -1 on.
+  std::vector<std::vector<std::size_t>> strata;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto at = std::size_t(labels[i] + 1);
+    if (at >= strata.size()) strata.resize(at + 1);
+    strata[at].push_back(i);
+  }
+  std::size_t before = 0;  // samples of the classes so far
+  for (std::size_t at = 0; at < strata.size(); ++at) {
+    std::vector<std::size_t>& rest = strata[at];
+    const std::size_t all = before + rest.size();
+    // Rounds the running total, not each class, so that the sum is exact.
+    auto wanted = std::size_t(double(all) * held) - std::size_t(double(before) * held);
+    Rng rng({seed, Purpose::kHoldout, std::uint64_t(at) - 1, std::uint64_t(part)});
+    for (; wanted > 0; --wanted) {
+      const std::size_t chosen = rng.Below(std::uint32_t(rest.size()));
+      out[rest[chosen]] = true;
+      rest[chosen] = rest.back();
+      rest.pop_back();
+    }
+    before = all;
+  }
+  return out;
+}
+
 // A pair has a second segment even if its text is empty.
 bool ReviewData::pairs() const {
   return std::ranges::any_of(train.second, [](std::int32_t begin) { return begin > 0; });
@@ -213,8 +210,8 @@ Status MakeSets(const TrainingConfig& config, TokenizedTexts* texts, ReviewData*
     return InvalidArgument("{} is {}, but data.reviews: {} or a separate source has {} examples {}",
                            key, share, c.reviews, set->size(), "of this set; set 0");
   }
-  SplitOff(c.test_split, config, Part::kTest, &texts->train, &texts->test);
-  SplitOff(c.validation_split, config, Part::kValidation, &texts->train, &texts->validation);
+  SplitOff(c.test_split, config, HeldPart::kTest, &texts->train, &texts->test);
+  SplitOff(c.validation_split, config, HeldPart::kValidation, &texts->train, &texts->validation);
   data->train = std::move(texts->train);
   data->validation_split = std::move(texts->validation);
   data->test = std::move(texts->test);
@@ -345,6 +342,27 @@ Status ResolveTextColumns(const TrainingConfig& config, std::vector<std::string>
 
 }  // namespace
 
+void SetRunLength(const TrainingConfig& config, std::int64_t samples, DataSettings* settings) {
+  TrainingConfig resolved = config;
+  const std::int64_t epoch = BatchesOfEpoch(config, samples);
+  ParamServerConfig& shards = resolved.paramserver;
+  for (std::int64_t* every : {&shards.push_every, &shards.pull_every}) {
+    if (*every == 0) *every = epoch;
+  }
+  settings->push_every = shards.push_every;
+  settings->pull_every = shards.pull_every;
+  // run.epochs may be fractional; max_updates is an additional limit.
+  const auto asked = std::int64_t(UpdatesOfBatches(
+      resolved, std::uint64_t(std::max(1.0, std::ceil(config.run.epochs * double(epoch))))));
+  const std::int64_t most = config.run.max_updates;
+  settings->max_updates = most > 0 ? std::min(most, asked) : asked;
+  // The last batch of an epoch may be smaller.
+  const auto batches =
+      std::int64_t(BatchesOfUpdates(resolved, std::uint64_t(settings->max_updates)));
+  settings->total_steps = double(batches / epoch * samples +
+                                 std::min(samples, batches % epoch * config.learner.batch_size));
+}
+
 // For the same data, the settings of a config with these settings are the same.
 Result<DataSettings> DeriveDataSettings(const TrainingConfig& config) {
   TROOP_RETURN_IF_ERROR(CheckPretrained(config.model));
@@ -364,24 +382,7 @@ Result<DataSettings> DeriveDataSettings(const TrainingConfig& config) {
   }
   if (config.learner.algorithm == AlgorithmKind::kClassifier) settings.labels = data->names;
   TROOP_ASSIGN_OR_RETURN(settings.vocab_size, VocabularyRows(config, data->tokenizer->size()));
-  // The length of the run in updates and examples, from here on.
-  const std::int64_t samples = data->train.size(), epoch = BatchesOfEpoch(config, samples);
-  ParamServerConfig& shards = resolved.paramserver;
-  for (std::int64_t* every : {&shards.push_every, &shards.pull_every}) {
-    if (*every == 0) *every = epoch;
-  }
-  settings.push_every = shards.push_every;
-  settings.pull_every = shards.pull_every;
-  // run.epochs may be fractional; max_updates is an additional limit.
-  const auto asked = std::int64_t(UpdatesOfBatches(
-      resolved, std::uint64_t(std::max(1.0, std::ceil(config.run.epochs * double(epoch))))));
-  const std::int64_t most = config.run.max_updates;
-  settings.max_updates = most > 0 ? std::min(most, asked) : asked;
-  // The last batch of an epoch may be smaller.
-  const auto batches =
-      std::int64_t(BatchesOfUpdates(resolved, std::uint64_t(settings.max_updates)));
-  settings.total_steps = double(batches / epoch * samples +
-                                std::min(samples, batches % epoch * config.learner.batch_size));
+  SetRunLength(resolved, data->train.size(), &settings);
   return settings;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,21 +36,33 @@ struct ReviewData {
 // do not match config.data_identity.
 Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& config);
 
+// The sets that are split off from the training examples; the numbers belong to random streams.
+enum class HeldPart : std::uint64_t { kValidation = 0, kTest = 1 };
+// Selects a random share `held` of the samples, stratified by class, keyed by the run's seed.
+// labels: of all samples; those without class, -1, are one stratum. O(samples).
+std::vector<bool> HeldOut(std::span<const std::int32_t> labels, double held, std::uint64_t seed,
+                          HeldPart part);
+
 // Rejects data that updates and evaluations on a GPU do not support: pairs, whose segments the
 // device code does not read. Errors: kInvalidArgument.
 Status CheckGpuTexts(const ReviewData& data);
 
 // Settings of a supervised run that depend on its data. Members have the names of their keys.
 struct DataSettings {
-  std::string data_identity;                    // ReviewData::Identity
-  std::int64_t vocab_size = 0;                  // model.vocab_size
-  std::vector<std::string> labels;              // model.labels; masked_lm: unchanged
-  double output_bias = 0;                       // model.output_bias
-  std::vector<std::string> text_columns;        // data.text_columns; masked_lm: unchanged
+  std::string data_identity;              // ReviewData::Identity
+  std::int64_t vocab_size = 0;            // model.vocab_size
+  std::vector<std::string> labels;        // model.labels; masked_lm: unchanged
+  double output_bias = 0;                 // model.output_bias
+  std::vector<std::string> text_columns;  // data.text_columns; masked_lm: unchanged
+  // model.image_*; 0 for texts
+  std::int64_t image_height = 0, image_width = 0, image_channels = 0;
   std::int64_t push_every = 1, pull_every = 1;  // paramserver.*; 0 becomes one epoch
   std::int64_t max_updates = 0;                 // run.max_updates, within run.epochs
   double total_steps = 0;                       // run.total_steps, in examples
 };
+// Sets the members of *settings that follow from the number of training examples: push_every,
+// pull_every, max_updates and total_steps.
+void SetRunLength(const TrainingConfig& config, std::int64_t samples, DataSettings* settings);
 // Derives them from the data, before the run starts; config.data_identity is ignored. Also fills
 // the cache, so that no role has to. REQUIRES: a supervised config, with the number of learners of
 // its mesh. Errors: as CheckPretrained and LoadReviewData; kInvalidArgument: the vocabulary's size

@@ -506,8 +506,9 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,
 // Writes the files that transformers needs to load model and tokenizer.
 Status WriteModel(const TrainingConfig& config, Storage* run, const Module& module,
                   std::span<const float> value) {
-  if (config.model.architecture == ModelArchitecture::kLstm)
-    return Status::Ok();  // transformers has no LSTM
+  // transformers has no LSTM, and no classifier of images of these kinds.
+  if (config.model.architecture == ModelArchitecture::kLstm || ClassifiesImages(config))
+    return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(ModelSetupOf(config)));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
   return WriteTokenizer(config.data, kModelFolder, run);

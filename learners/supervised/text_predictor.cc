@@ -224,6 +224,12 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
         "eval",
         path, EnumName(config.learner.algorithm), config.env_id);
   }
+  // Its vocabulary would be empty, and its inputs are pixels.
+  if (ClassifiesImages(config)) {
+    return InvalidArgument(
+        "{} classifies images ({}), not texts; give image files to troop predict", path,
+        EnumName(config.model.architecture));
+  }
   Parts parts{.masked = config.learner.algorithm == AlgorithmKind::kMaskedLm,
               .problem = config.model.problem_type,
               .rows = config.model.vocab_size,

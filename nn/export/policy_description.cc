@@ -346,7 +346,7 @@ std::int64_t PolicyDescription::state_size() const {
 
 // The network is made once, so that its errors are those of MakeNetwork.
 Result<PolicyDescription> DescribePolicy(const ModelSetup& setup, const EnvSpec& env) {
-  if (IsTextModel(setup))
+  if (IsSupervised(setup))
     return InvalidArgument("learner.algorithm = \"{}\" trains a text model, which has no policy",
                            setup.algorithm);
   const auto network = MakeNetwork(setup, env);
@@ -416,7 +416,7 @@ std::string EncodePolicy(const PolicyDescription& policy) {
 }
 
 Result<std::string> EncodedPolicyOf(const ModelSetup& setup, const EnvSpec& env) {
-  if (IsTextModel(setup)) return std::string();
+  if (IsSupervised(setup)) return std::string();
   const auto policy = DescribePolicy(setup, env);
   // An own layer without a description: the agent trains, but its policy stays in Troop.
   if (policy.status().code() == Code::kFailedPrecondition) return std::string();

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,53 @@ struct ConvNorm {
   std::int64_t kernel = 3;
   std::int64_t stride = 1;
   bool relu = true;
+};
+
+// Deviation of the initial weights that keeps the variance of gradients through relu: He et al.
+// 2015 (arXiv:1502.01852), eq. 14, with the fan-out, as torchvision has it.
+float HeDeviation(const ConvNorm& o) {
+  return float(std::sqrt(2.0 / double(o.kernel * o.kernel * o.filters)));
+}
+
+// The whole network. Its untrained parameters are the running statistics, which UpdateStatistics
+// moves to those of a batch.
+class ImageClassifier final : public Module {
+ public:
+  explicit ImageClassifier(std::unique_ptr<Module> net)
+      : net_(std::move(net)), params_(net_->params().begin(), net_->params().end()) {
+    // Vectors are biases and norms, which weight decay leaves out.
+    for (ParamSpec& spec : params_) spec.decays = spec.decays && spec.shape.rank() > 1;
+  }
+
+  std::span<const ParamSpec> params() const override { return params_; }
+  Result<Plan> MakePlan(std::span<const TensorSpec> in) const override {
+    return net_->MakePlan(in);
+  }
+  std::unique_ptr<Packed> MakePacked(Precision precision) const override {
+    return net_->MakePacked(precision);
+  }
+  void Pack(std::span<const float> value, Packed* packed) const override {
+    net_->Pack(value, packed);
+  }
+  void Forward(const StepContext& context, std::span<const ConstTensor> in,
+               std::span<const Tensor> out, Cache cache) const override {
+    net_->Forward(context, in, out, cache);
+  }
+  void Backward(const StepContext& context, std::span<const ConstTensor> in,
+                std::span<const ConstTensor> dout, Cache cache,
+                std::span<const Tensor> din) const override {
+    net_->Backward(context, in, dout, cache, din);
+  }
+  // statistics: [P]; an empty tensor changes nothing.
+  void UpdateStatistics(ConstTensor statistics, std::span<float> value) const override {
+    if (statistics.elements() == std::int64_t(value.size()))
+      UpdateRunningStatistics(*net_, statistics.as<float>(), kMomentum, value);
+  }
+
+ private:
+  static constexpr float kMomentum = 0.1f;  // PyTorch's default
+  const std::unique_ptr<Module> net_;
+  std::vector<ParamSpec> params_;
 };
 
 // Parts of a network under construction, with the shape of the last output. Copies of the shape
@@ -45,7 +93,8 @@ class Stack {
                                 .kernel = o.kernel,
                                 .stride = o.stride,
                                 .padding = o.kernel / 2,
-                                .bias = false};
+                                .bias = false,
+                                .deviation = HeDeviation(o)};
     parts_.push_back({conv, MakeConv2d(options)});
     const Activation activation = o.relu ? Activation::kRelu : Activation::kNone;
     parts_.push_back({norm, MakeBatchNorm({.channels = o.filters, .activation = activation})});
@@ -138,6 +187,19 @@ std::unique_ptr<Module> MakeResNet(const ImageModelOptions& o, const std::array<
   return std::move(net).Finish();
 }
 
+// The layers of an architecture; the numbers of blocks are those of He et al. 2016, table 1.
+std::unique_ptr<Module> MakeNet(const ImageModelOptions& options) {
+  switch (options.architecture) {
+    case ImageArchitecture::kCnn:
+      return MakeCnn(options);
+    case ImageArchitecture::kResNet18:
+      return MakeResNet(options, {2, 2, 2, 2}, false);
+    case ImageArchitecture::kResNet50:
+      break;
+  }
+  return MakeResNet(options, {3, 4, 6, 3}, true);
+}
+
 }  // namespace
 
 Status CheckImageModel(const ImageModelOptions& o) {
@@ -157,15 +219,7 @@ Status CheckImageModel(const ImageModelOptions& o) {
 
 Result<std::unique_ptr<Module>> MakeImageClassifier(const ImageModelOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckImageModel(options));
-  switch (options.architecture) {
-    case ImageArchitecture::kCnn:
-      return MakeCnn(options);
-    case ImageArchitecture::kResNet18:
-      return MakeResNet(options, {2, 2, 2, 2}, false);
-    case ImageArchitecture::kResNet50:
-      break;
-  }
-  return MakeResNet(options, {3, 4, 6, 3}, true);
+  return std::unique_ptr<Module>(new ImageClassifier(MakeNet(options)));
 }
 
 }  // namespace troop

@@ -31,8 +31,9 @@ Status CheckImageModel(const ImageModelOptions& options);
 
 // Creates the classifier: [B, height, width, channels] f32 → [B, classes] f32, the logits. Forward
 // with a cache is training mode (MakeBatchNorm): it needs StepContext::statistics for the running
-// statistics. Parameters have the names of torchvision's state dict; those of the cnn are of the
-// same kind:
+// statistics. UpdateStatistics takes those, [P] f32, and moves the running ones by PyTorch's
+// momentum of 0.1. Convolutions begin with He's initialization (He et al. 2015), as in torchvision.
+// Parameters have the names of torchvision's state dict; those of the cnn are of the same kind:
 //   features.0, .3, .7, .10   convolutions 3 x 3 without bias: 32, 32, 64, 64 filters
 //   features.1, .4, .8, .11   batch normalizations with relu; maximum pooling by 2 after .4 and .11
 //   fc                        linear layer of the mean over all pixels

@@ -51,6 +51,8 @@ struct Conv2dOptions {
   std::int64_t padding = 0;
   std::int64_t groups = 1;
   bool bias = true;  // false: a batch normalization follows, which has one
+  // The initial weights are N(0, deviation²); 0: uniform, PyTorch's default.
+  float deviation = 0;
 };
 std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& options);
 

@@ -28,6 +28,7 @@ struct WeightedOptions {
   std::int64_t fan_in;
   Activation activation;
   bool bias = true;
+  float deviation = 0;  // of the initial weights; 0: uniform
   std::function<std::unique_ptr<LayerKernel>(const KernelOptions&)> make_kernel;
 };
 
@@ -41,6 +42,10 @@ class WeightedLayer final : public Module {
     const std::int64_t bias_at = AlignParams(options_.weight.elements());
     params_ = {{"weight", options_.weight, 0, init, options_.fan_in},
                {"bias", {options_.weight[0]}, bias_at, init, options_.fan_in}};
+    if (options_.deviation > 0) {
+      params_[0].init = ParamSpec::Init::kNormal;
+      params_[0].deviation = options_.deviation;
+    }
     if (options_.bias) return;
     // The kernels add a bias in any case.
     params_.pop_back();
@@ -173,6 +178,7 @@ std::unique_ptr<Module> MakeConv2d(const Conv2dOptions& o) {
       .fan_in = shape.fan_in(),
       .activation = o.activation,
       .bias = o.bias,
+      .deviation = o.deviation,
       .make_kernel = [=](const KernelOptions& k) { return MakeConvKernel(shape, k); }});
 }
 

@@ -151,7 +151,7 @@ TensorSpec NetworkInput(const ModelSetup& setup, const EnvSpec& env) {
 
 // Dispatches by mode and by the kind of actions.
 Result<std::unique_ptr<Module>> MakeNetwork(const ModelSetup& setup, const EnvSpec& env) {
-  if (IsTextModel(setup)) return MakeTextModel(setup);
+  if (IsSupervised(setup)) return MakeTextModel(setup);
   TROOP_RETURN_IF_ERROR(CheckActions(setup, env));
   if (IsActorCritic(setup.algorithm)) {
     TROOP_ASSIGN_OR_RETURN(auto network, MakeActorCriticNetwork(setup, env));

@@ -31,7 +31,7 @@ struct ModelSetup {
   std::int64_t max_length = 256;  // data.max_length
 };
 
-// True for supervised runs, whose models are text models.
-inline bool IsTextModel(const ModelSetup& setup) { return IsSupervised(setup.algorithm); }
+// True for supervised runs, whose models classify texts or images.
+inline bool IsSupervised(const ModelSetup& setup) { return IsSupervised(setup.algorithm); }
 
 }  // namespace troop

@@ -1,9 +1,28 @@
 // Implements the models of supervised runs: transformers and the LSTM classifier.
 #include "nn/models/text_model.h"
 
+#include "nn/images/image_classifier.h"
+
 namespace troop {
 
 namespace {
+
+// The classifier of a run on images. Height, width and channels come from the data.
+Result<std::unique_ptr<Module>> MakeImageModel(const ModelConfig& m) {
+  ImageModelOptions options{.architecture = ImageArchitecture::kCnn,
+                            .height = m.image_height,
+                            .width = m.image_width,
+                            .channels = m.image_channels,
+                            .classes = OutputsOf(m)};
+  // The config has one list of architectures for texts and images.
+  if (m.architecture == ModelArchitecture::kResNet18)
+    options.architecture = ImageArchitecture::kResNet18;
+  if (m.architecture == ModelArchitecture::kResNet50)
+    options.architecture = ImageArchitecture::kResNet50;
+  Result<std::unique_ptr<Module>> module = MakeImageClassifier(options);
+  if (!module.ok()) return module.status().WithContext("[model]");
+  return module;
+}
 
 // The vocabulary size is counted from data.vocabulary before the model is created.
 Status CheckVocabulary(const ModelSetup& setup) {
@@ -11,7 +30,7 @@ Status CheckVocabulary(const ModelSetup& setup) {
   return InvalidArgument("model.vocab_size is 0, must be the number of rows of data.vocabulary");
 }
 
-// The LSTM is not a transformer; its callers do not come here.
+// The LSTM and image classifiers are not transformers; their callers do not come here.
 TransformerConfig::Family FamilyOf(ModelArchitecture architecture) {
   using Family = TransformerConfig::Family;
   switch (architecture) {
@@ -25,6 +44,9 @@ TransformerConfig::Family FamilyOf(ModelArchitecture architecture) {
       return Family::kElectra;
     case ModelArchitecture::kBert:
     case ModelArchitecture::kLstm:
+    case ModelArchitecture::kCnn:
+    case ModelArchitecture::kResNet18:
+    case ModelArchitecture::kResNet50:
       break;
   }
   return Family::kBert;
@@ -100,9 +122,10 @@ Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
   return options;
 }
 
-// The LSTM is not tensor-parallel.
+// Images and the LSTM are not tensor-parallel.
 Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
                                               const TensorParallelRank& tensor) {
+  if (ClassifiesImages(setup.model.architecture)) return MakeImageModel(setup.model);
   if (setup.model.architecture == ModelArchitecture::kLstm) {
     TROOP_ASSIGN_OR_RETURN(const LstmConfig config, LstmModelOptions(setup));
     return MakeLstmClassifier(config);
@@ -115,8 +138,11 @@ Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
 // The classes are the actions.
 EnvSpec ReviewSpec(const ModelSetup& setup) {
   EnvSpec spec;
-  spec.id = "reviews";
+  const ModelConfig& m = setup.model;
+  const bool images = ClassifiesImages(m.architecture);
+  spec.id = images ? "images" : "reviews";
   spec.observation = {DType::kI32, {setup.max_length}};
+  if (images) spec.observation = {DType::kF32, {m.image_height, m.image_width, m.image_channels}};
   spec.action.count = OutputsOf(setup.model);
   return spec;
 }

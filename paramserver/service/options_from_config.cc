@@ -16,7 +16,7 @@ namespace {
 // Ranges without weight decay; must match the grouping in the learners' algorithms.
 std::vector<ParamRange> Undecayed(const ShardConfig& config, const Module& network) {
   std::vector<ParamRange> ranges;
-  if (!IsTextModel(config.model) || config.optimizer.weight_decay == 0) return ranges;
+  if (!IsSupervised(config.model) || config.optimizer.weight_decay == 0) return ranges;
   std::int64_t at = 0;
   for (const Optimizer::Group& group : DecayGroups(network, 0)) {
     if (!group.decays) ranges.push_back({at, at + group.count});

@@ -20,8 +20,9 @@ struct EvaluationRequest {
   bool video = false;         // record pictures, where the implementation has any
 };
 
-// Evaluates fixed weights in bounded slices, for the evaluator role. Two implementations:
-// EpisodeEvaluator plays episodes, TextEvaluator classifies examples. One owner thread.
+// Evaluates fixed weights in bounded slices, for the evaluator role. Three
+// implementations: EpisodeEvaluator plays episodes, TextEvaluator and ImageEvaluator classify
+// examples. One owner thread.
 class Evaluator {
  public:
   virtual ~Evaluator() = default;

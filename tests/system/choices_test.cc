@@ -36,6 +36,15 @@ std::vector<std::string> With(std::vector<std::string> words,
   return words;
 }
 
+// A few images of 8 x 5 pixels in two classes, resized or not.
+std::vector<std::string> Images(bool resized) {
+  std::vector<std::string> words{"learner.algorithm=classifier",
+                                 "data.images=" TROOP_SOURCE_DIR "/tests/fixtures/images/idx",
+                                 "data.validation_split=0.5", "run.epochs=1"};
+  if (resized) words.insert(words.end(), {"data.image_height=8", "data.image_width=8"});
+  return words;
+}
+
 const std::vector<std::string>& NeedsOf(const Choice& choice) {
   static const std::vector<std::string> classifier =
       With(Reviews(), {"learner.algorithm=classifier"});
@@ -65,6 +74,11 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"data.truncation_side", classifier},
       {"model.architecture=albert", With(classifier, {"model.embedding_size=8"})},
       {"model.architecture=electra", With(classifier, {"model.embedding_size=8"})},
+      {"model.architecture=cnn", Images(false)},
+      {"model.architecture=resnet18", Images(false)},
+      {"model.architecture=resnet50", Images(false)},
+      {"data.image_resize=none", With(Images(false), {"model.architecture=cnn"})},
+      {"data.image_resize", With(Images(true), {"model.architecture=cnn"})},
       {"model.architecture", classifier},
       {"model.hidden_act", classifier},
       {"model.position_init", classifier},

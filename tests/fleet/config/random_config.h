@@ -119,6 +119,22 @@ inline void RepairSupervised(Config* c) {
   if (m.architecture == ModelArchitecture::kLstm) m.architecture = ModelArchitecture::kAlbert;
 }
 
+// Texts in each run (image_keys_test.cc has the images), since most keys of the two exclude each
+// other.
+inline void RepairImages(Config* c) {
+  if (!IsSupervised(*c)) return;
+  const DataConfig fresh;
+  DataConfig& d = c->data;
+  d.images.clear(), d.image_mean.clear(), d.image_deviation.clear();
+  d.image_resize = fresh.image_resize;
+  d.image_channels = d.image_height = d.image_width = d.image_padding = 0;
+  d.image_crop_height = d.image_crop_width = 0;
+  d.image_flip = d.image_color_noise = 0;
+  ModelConfig& m = c->model;
+  m.image_height = m.image_width = m.image_channels = 0;
+  if (ClassifiesImages(m.architecture)) m.architecture = ModelArchitecture::kBert;
+}
+
 // Replaces random values of the engine keys by valid ones.
 inline void RepairEngines(Config* c) {
   SlurmConfig& s = c->slurm;
@@ -377,6 +393,7 @@ inline void Repair(Config* c) {
   c->learner.library.clear(), c->learner.options.clear();  // of own algorithms, never drawn
   RepairDemonstrations(c);
   if (c->network.normalize_observations) c->fleet.learners = 1;
+  RepairImages(c);
   RepairSupervised(c);
   const bool one = c->fleet.learners == 1 && !IsSupervised(*c);
   const bool threads = one && c->learner.sync == LearnerSync::kAllReduce &&

@@ -14,7 +14,7 @@
 
 #include "core/storage/json.h"
 #include "core/storage/read_file.h"
-#include "nn/images/image_weights.h"
+#include "nn/io/image_weights.h"
 #include "nn/layers/image_layers.h"
 #include "nn/models/model.h"
 #include "tests/testing/gradient_check.h"

@@ -1,6 +1,6 @@
 // Implements the exchange of weights with torchvision: names are equal, layouts of convolutions
 // differ.
-#include "nn/images/image_weights.h"
+#include "nn/io/image_weights.h"
 
 #include <algorithm>
 #include <string>

@@ -1,0 +1,151 @@
+// Implements batches of images, and forward, loss and backward of an image classifier.
+
+#include "learners/images/image_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/transformer/layer_norm_gelu.h"
+
+namespace troop {
+namespace {
+
+// Number of classes in front of `label`: those with a larger logit, and equal ones before it.
+std::int64_t RankOf(std::span<const float> row, std::int32_t label) {
+  const float mine = row[std::size_t(label)];
+  std::int64_t rank = 0;
+  for (std::size_t i = 0; i < row.size(); ++i)
+    rank += row[i] > mine || (row[i] == mine && i < std::size_t(label));
+  return rank;
+}
+
+// Grows by a quarter more than needed, so that slowly growing batches reallocate rarely.
+void GrowTo(MutableBuffer* buffer, std::size_t bytes) {
+  if (buffer->size() < bytes) *buffer = MutableBuffer(bytes + bytes / 4);
+}
+
+}  // namespace
+
+// The transform is copied, since it is small apart from the data.
+ImageCollator::ImageCollator(const ImageTransform& transform, const ImageData* data,
+                             std::uint64_t seed)
+    : transform_(transform), data_(data), seed_(seed) {}
+
+// The crop may be larger or smaller than the image.
+Shape ImageCollator::ShapeOf(std::int64_t images) const {
+  const auto [height, width] = TransformedSize(transform_, data_->height, data_->width);
+  return {images, height, width, data_->channels};
+}
+
+// Pixels of one image are adjacent in the set and in the batch.
+ImageBatch ImageCollator::ForTraining(std::span<const std::int32_t> samples,
+                                      std::int64_t epoch) const {
+  const auto from = std::size_t(data_->elements()), to = std::size_t(ShapeOf(1).elements());
+  ImageBatch batch;
+  batch.pixels.resize(samples.size() * to);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto sample = std::size_t(samples[i]);
+    // The key has no learner and no batch, so that any mesh sees the same images.
+    const AugmentationKey key{
+        .run_seed = seed_, .sample = std::uint64_t(sample), .epoch = std::uint64_t(epoch)};
+    AugmentImage(transform_, key, *data_,
+                 std::span(data_->train.pixels).subspan(sample * from, from),
+                 std::span(batch.pixels).subspan(i * to, to));
+    batch.labels.push_back(data_->train.labels[sample]);
+  }
+  return batch;
+}
+
+// The centered crop needs no key.
+ImageBatch ImageCollator::ForJudging(const ImageSet& set,
+                                     std::span<const std::int32_t> samples) const {
+  const auto from = std::size_t(data_->elements()), to = std::size_t(ShapeOf(1).elements());
+  ImageBatch batch;
+  batch.pixels.resize(samples.size() * to);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto sample = std::size_t(samples[i]);
+    NormalizeImage(transform_, *data_, std::span(set.pixels).subspan(sample * from, from),
+                   std::span(batch.pixels).subspan(i * to, to));
+    batch.labels.push_back(set.labels[sample]);
+  }
+  return batch;
+}
+
+ImageOutcome& ImageOutcome::operator+=(const ImageOutcome& other) {
+  loss += other.loss;
+  rows += other.rows;
+  right += other.right;
+  top5 += other.top5;
+  return *this;
+}
+
+// Plans for the batch's size, and grows the buffers to the plan.
+Status ImageStep::Prepare(const ImageBatch& batch, const Shape& shape) {
+  TROOP_CHECK(std::int64_t(batch.pixels.size()) == shape.elements(), "{} pixels for {}",
+              batch.pixels.size(), TensorSpec{DType::kF32, shape}.ToString());
+  input_ = ConstTensor::Borrow(std::as_bytes(std::span(batch.pixels)), {DType::kF32, shape});
+  const TensorSpec in = input_.spec();
+  TROOP_ASSIGN_OR_RETURN(const Plan plan, module_->MakePlan({&in, 1}));
+  if (logits_.spec() != plan.out[0])
+    logits_ = Tensor::Uninitialized(plan.out[0].dtype, plan.out[0].shape);
+  GrowTo(&workspace_, plan.workspace_bytes);
+  cache_bytes_ = plan.cache_bytes;
+  return Status::Ok();
+}
+
+// differentiate: replaces the logits by their gradient. A NaN logit counts as wrong.
+ImageOutcome ImageStep::Judge(const ImageBatch& batch, float scale, bool differentiate) {
+  ImageOutcome outcome{.rows = logits_.dim(0)};
+  const std::int64_t classes = logits_.dim(1);
+  const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
+  for (std::int64_t i = 0; i < outcome.rows; ++i) {
+    float* const row = logits_.data<float>() + i * classes;
+    const std::int32_t label = batch.labels[std::size_t(i)];
+    const float weight = batch.weights.empty() ? 1 : batch.weights[std::size_t(i)];
+    const std::int64_t rank = RankOf({row, std::size_t(classes)}, label);
+    float loss = 0;
+    kernels.cross_entropy(1, classes, row, &label, scale * weight, &loss,
+                          differentiate ? row : nullptr);
+    outcome.loss += double(weight) * double(loss);
+    outcome.right += rank == 0 && std::isfinite(loss);
+    outcome.top5 += rank < 5 && std::isfinite(loss);
+  }
+  return outcome;
+}
+
+// No cache, which selects the running statistics. The loss is not scaled.
+Result<ImageOutcome> ImageStep::Forward(const Weights& weights, const ImageBatch& batch,
+                                        const Shape& shape) {
+  TROOP_RETURN_IF_ERROR(Prepare(batch, shape));
+  const StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
+  module_->Forward(context, {&input_, 1}, {&logits_, 1}, {});
+  return Judge(batch, 1, false);
+}
+
+// The statistics are complete before the backward pass, which may send parts of the gradient.
+Result<ImageOutcome> ImageStep::ForwardBackward(const Weights& weights, const ImageBatch& batch,
+                                                const Shape& shape, const Gradient& gradient) {
+  TROOP_RETURN_IF_ERROR(Prepare(batch, shape));
+  GrowTo(&cache_, cache_bytes_);
+  statistics_.resize(gradient.gradient.size());
+  StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
+  context.statistics = statistics_;
+  const Cache cache = cache_.bytes().first(cache_bytes_);
+  module_->Forward(context, {&input_, 1}, {&logits_, 1}, cache);
+  const ImageOutcome outcome = Judge(batch, gradient.scale, true);
+  const float share = gradient.scale * float(outcome.rows);
+  // Several micro-batches add up to the weighted mean of their statistics.
+  for (const ParamSpec& spec : module_->params()) {
+    if (spec.trained) continue;
+    for (std::int64_t i = spec.offset; i < spec.offset + spec.shape.elements(); ++i)
+      gradient.gradient[std::size_t(i)] += share * statistics_[std::size_t(i)];
+  }
+  context.gradient = gradient.gradient;
+  context.accumulate = true;
+  context.watch = gradient.watch;
+  const ConstTensor dout = logits_;
+  module_->Backward(context, {&input_, 1}, {&dout, 1}, cache, {});
+  return outcome;
+}
+
+}  // namespace troop
