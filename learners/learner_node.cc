@@ -101,6 +101,8 @@ Status LearnerNode::Resume() {
   updates_ = submitted_ = algorithm_->updates();
   publication_.Begin(updates_);
   source_->Begin(updates_);
+  // The predecessor may have ended before it reported these updates; no other may follow.
+  source_->ReportSteps(updates_, &context_.member->report());
   // A new coordinator has not received a report of this checkpoint yet.
   context_.member->report().checkpoint = found.path;
   context_.member->report().checkpoint_updates = updates_;

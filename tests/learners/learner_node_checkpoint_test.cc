@@ -11,6 +11,7 @@
 
 #include "learners/checkpoint.h"
 #include "learners/learner_node.h"
+#include "replay/episodes/episode.h"
 #include "tests/core/temp_folder.h"
 #include "tests/learners/learner_world.h"
 
@@ -118,6 +119,42 @@ TEST(LearnerNodeTest, WarmStartContinuesRewardStatistics) {
       EXPECT_DOUBLE_EQ(world.Told("learner/reward_scale"), 1 / std::sqrt(0.1 + 1e-8));
     }
   }
+}
+
+// A learner that is killed between its last checkpoint and the report of it leaves nothing to do to
+// its successor. Former fault: the run ended with the steps that the first one had last reported.
+TEST(LearnerNodeTest, SuccessorReportsStepsOfCheckpointWithoutUpdates) {
+  const TempFolder folder;
+  TrainingConfig config = WorldConfig();
+  config.learner.algorithm = AlgorithmKind::kBehaviorCloning;
+  config.learner.demonstrations = folder.path() + "/one.episodes";
+  config.learner.demonstration_share = 1;
+  config.network.dueling = false;
+  config.run.max_updates = 100;
+  config.run.total_steps = 800;
+  const EnvSpec env = LearnerEnv();
+  const std::vector<float> observations(11 * 3, 0.5f), rewards(10, 1);
+  const std::vector<std::int32_t> actions(10, 1);
+  const auto bytes =
+      EncodeEpisode({.env = env.id,
+                     .observation = env.observation,
+                     .action = env.action,
+                     .steps = 10,
+                     .terminated = true,
+                     .observations = Buffer::Copy(std::as_bytes(std::span(observations))),
+                     .actions = Buffer::Copy(std::as_bytes(std::span(actions))),
+                     .rewards = Buffer::Copy(std::as_bytes(std::span(rewards)))});
+  std::ofstream(config.learner.demonstrations, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
+  LearnerWorld world(config);
+  ASSERT_TRUE(world.Rounds(1000));
+  ASSERT_TRUE(world.coordinator().told.checkpoint_final);
+  ASSERT_EQ(world.coordinator().told.steps_done, 800);
+  world.StartLearner(9, world.coordinator().told.checkpoint);
+  world.coordinator().told = {};
+  ASSERT_TRUE(world.Rounds(1000));
+  EXPECT_TRUE(world.coordinator().told.finished);
+  EXPECT_EQ(world.coordinator().told.steps_done, 800);
 }
 
 TEST(LearnerNodeTest, RetriesFinalCheckpoint) {
