@@ -102,10 +102,10 @@ TEST_F(OfflineRunTest, CloneBalancesPoleAsItsEpisodesDo) {
 }
 
 TEST_F(OfflineRunTest, LearnerThatDiesIsRestarted) {
-  const auto troop = Train(CloneWords({"run.max_updates=10000"}));
+  const auto troop = Train(CloneWords({"run.max_updates=40000"}));
   ASSERT_TRUE(AwaitCheckpoint()) << LauncherLog();
   SendSignal(AwaitRole("learner"), SIGKILL);
-  ExpectDone(troop.get(), 10000 * 64);
+  ExpectDone(troop.get(), 40000 * 64);
   EXPECT_GT(FinalReturn(), 300);
 }
 
