@@ -139,6 +139,7 @@ Status GroupRequest::TakeReply(Part* part, Result<Message> reply, Time now) {
   // The charge of the request ends; the shard's real charge is in the reply.
   shard.Charge(-std::int64_t(part->charge));
   shard.waived_at.reset();
+  shard.credit_asked_at.reset();
   last_answer_ = now;
   part->answered = true;
   part->life = shard.life();

@@ -54,11 +54,12 @@ class ReplaySamplerImpl final : public ReplaySampler {
   void PollGroups(Time now);
   void JudgeWaits(Time now);
   bool WaiveOrKill(const GroupRequest::Part& part, Time now);
-  void AskOthers(std::size_t k);
+  void AskOthers(std::size_t k, Time now);
   void FillGroups();
   bool StartGroup();
   void SendGroups(Time now);
-  void SendUpdates();
+  void SendUpdates(Time now);
+  bool TellDrain(std::size_t k, bool sent, Time now);
   void EndWhenDrained();
   void NoteError(const Status& status);
 
@@ -90,7 +91,7 @@ void ReplaySamplerImpl::Poll(Time now) {
   if (selector_.many()) JudgeWaits(now);
   FillGroups();
   SendGroups(now);
-  SendUpdates();
+  SendUpdates(now);
   EndWhenDrained();
 }
 
@@ -177,7 +178,7 @@ bool ReplaySamplerImpl::WaiveOrKill(const GroupRequest::Part& part, Time now) {
     return false;
   }
   if (part.charge > 0 && selector_.CreditWithout(part.shard) <= 0) {
-    AskOthers(part.shard);
+    AskOthers(part.shard, now);
     return true;
   }
   const Result<bool> sent = shard.SendUpdates(drain_, true);
@@ -186,10 +187,18 @@ bool ReplaySamplerImpl::WaiveOrKill(const GroupRequest::Part& part, Time now) {
   return true;
 }
 
-// Refreshes the credit of all shards but one.
-void ReplaySamplerImpl::AskOthers(std::size_t k) {
+// Refreshes the credit of all shards but one, less often the longer the wait lasts: a channel sends
+// only kSequenceSpanMax calls after one that is open, and the drain must still be among them.
+void ReplaySamplerImpl::AskOthers(std::size_t k, Time now) {
   for (std::size_t j = 0; j < shards_.size(); ++j) {
-    if (j != k && selector_.usable(j)) NoteError(shards_[j].Probe(false, drain_));
+    ShardConnection& shard = shards_[j];
+    if (j == k || !selector_.usable(j) || shard.probing()) continue;
+    const bool first = !shard.credit_asked_at;
+    if (!first && now - *shard.credit_asked_at < shard.credit_pause) continue;
+    shard.credit_pause =
+        first ? options_.waive_after : std::min(2 * shard.credit_pause, options_.patience);
+    shard.credit_asked_at = now;
+    NoteError(shard.Probe(false, drain_));
   }
 }
 
@@ -229,14 +238,31 @@ void ReplaySamplerImpl::SendGroups(Time now) {
 }
 
 // Sends pending priorities, and a drain that waiting requests must learn of.
-void ReplaySamplerImpl::SendUpdates() {
+void ReplaySamplerImpl::SendUpdates(Time now) {
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     ShardConnection& shard = shards_[k];
     const bool waits =
         std::ranges::any_of(groups_, [k](const GroupRequest& group) { return group.WaitsFor(k); });
     const bool tell_drain = drain_ && !shard.drain_told() && (waits || shard.probing());
-    if (shard.has_updates() || tell_drain) NoteError(shard.SendUpdates(drain_, false).status());
+    if (!shard.has_updates() && !tell_drain) continue;
+    const Result<bool> sent = shard.SendUpdates(drain_, false);
+    NoteError(sent.status());
+    if (tell_drain && selector_.many() && sent.ok() && !TellDrain(k, *sent, now)) return;
   }
+}
+
+// Without room for the drain, the requests that wait at the shard would wait for good: they are
+// given up with it, and a probe revives it. False: that was necessary, and the groups have changed.
+bool ReplaySamplerImpl::TellDrain(std::size_t k, bool sent, Time now) {
+  ShardConnection& shard = shards_[k];
+  if (sent) {
+    shard.drain_untold_at.reset();
+    return true;
+  }
+  if (!shard.drain_untold_at) shard.drain_untold_at = now;
+  if (now - *shard.drain_untold_at <= options_.patience) return true;
+  Kill(k);
+  return false;
 }
 
 // Ends the sampler when no shard accepts a charge: incomplete groups will never complete.

@@ -189,7 +189,10 @@ void ShardConnection::MarkDead() {
   charged_ = 0;
   taken_ = 0;
   ++life_;
+  drain_told_ = false;  // a restarted process did not receive it
   waived_at.reset();
+  credit_asked_at.reset();
+  drain_untold_at.reset();
   key_.clear();
   priority_.clear();
   if (probe_ != 0) channel_->Forget(probe_);

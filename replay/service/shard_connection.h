@@ -88,8 +88,13 @@ class ShardConnection {
   bool closed() const { return closed_; }
   void Close() { closed_ = true; }
 
-  std::optional<Time> waived_at;  // open waiver since; used by the sampler
-  int groups_since_total = 0;     // groups started since its last reported total
+  // State of the sampler.
+  std::optional<Time> waived_at;  // open waiver since
+  // Questions for the credit since a part was answered: the last one, and the pause after it.
+  std::optional<Time> credit_asked_at;
+  Duration credit_pause{};
+  std::optional<Time> drain_untold_at;  // a drain could not be sent since
+  int groups_since_total = 0;           // groups started since its last reported total
 
  private:
   std::optional<Ticket> Send(MessageType type, std::string body, Status* error);

@@ -158,6 +158,64 @@ TEST(ReplaySamplerFaultsTest, RejectsVanishingProbabilities) {
   }
 }
 
+// Former fault: while both limiters waited for inserts, each shard was asked for its credit without
+// a pause, until the channels accepted no further call. Then the drain could not be sent, and the
+// learner waited at the end of the run for good.
+TEST(ReplaySamplerFaultsTest, DrainsAfterLongWaitForInserts) {
+  RelayWorld world(Limited(), 2);
+  const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
+  ASSERT_NO_FATAL_FAILURE(FillAll(&world, writer.get(), 2));
+  int questions = 0;
+  for (std::size_t k = 0; k < 2; ++k) {
+    world.relay(k).ask = [&questions](const Message& message, Reply*) {
+      if (message.type == MessageType::kSample)
+        questions += DecodeBody<SampleBody>(message.body)->batches == 0 ? 1 : 0;
+      return false;
+    };
+  }
+  const auto sampler =
+      MakeReplaySampler(world.ConnectAll(Role::kLearner), SmallSpec(),
+                        {.batch_size = 12, .prefetch = 2, .view = {.length_max = 3}});
+  int batches = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const auto batch = Next(&world, sampler.get());
+    ASSERT_TRUE(batch.ok());
+    batches += batch->has_value() ? 1 : 0;
+    world.Advance(Milliseconds(1));
+  }
+  // Both ratios are exhausted: 2 (30 - 10) samples for each shard, and the band.
+  EXPECT_GE(batches, 6);
+  EXPECT_LE(batches, 9);
+  EXPECT_LT(questions, 100);             // 5 s with pauses of 20 ms to 2 s
+  EXPECT_EQ(sampler->shards_alive(), 2);
+  sampler->Drain();
+  auto last = WaitFor(&world, sampler.get());
+  while (last.ok() && last->has_value()) last = WaitFor(&world, sampler.get());
+  EXPECT_EQ(last.status().code(), Code::kOutOfRange) << last.status().ToString();
+}
+
+// A window that stays full, as it does with a lost call, must not hide the drain for good.
+TEST(ReplaySamplerFaultsTest, DrainsWithoutRoomForTheDrain) {
+  RelayWorld world(Limited(), 2);
+  const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
+  ASSERT_NO_FATAL_FAILURE(FillAll(&world, writer.get(), 2));
+  // Room for the two parked requests of each shard alone.
+  const auto sampler =
+      MakeReplaySampler(world.ConnectAll(Role::kLearner, 2), SmallSpec(),
+                        {.batch_size = 12, .prefetch = 2, .view = {.length_max = 3}});
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(Next(&world, sampler.get()).ok());
+    world.Advance(Milliseconds(1));
+  }
+  sampler->Drain();
+  Status end;
+  for (int i = 0; i < 20000 && end.ok(); ++i) {
+    end = Next(&world, sampler.get()).status();
+    world.Advance(Milliseconds(1));
+  }
+  EXPECT_EQ(end.code(), Code::kOutOfRange) << end.ToString();
+}
+
 // The patience with an unanswered waiver began before there was room to send one.
 TEST(ReplaySamplerFaultsTest, UnsentWaiverDoesNotMarkShardDead) {
   RelayWorld world(Tiny(), 2);
