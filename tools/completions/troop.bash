@@ -30,7 +30,7 @@ _troop() {
       --index | --coordinator | --heartbeat-timeout | --episodes | --epsilon | --seed | --fps | \
         --gif | --png | --seeds | --first-seed | --trials | --search-seed | --asha | --min-resource | --reduction-factor | --early-stopping-rate | --jobs | --title | --x | --check | --plugin | --language | --envs | --seconds | --mode | \
         --learners | --repeats | --link | --out | --format | --vocab | --count | --role | --key | --logs | --name | --health | --wait | --listen | --advertise-host | --token-file | \
-        --engine | --machine | --machines | --serve | --record | --confusion | --text-pair | --input | --output | --text-column | --threads | \
+        --engine | --machine | --machines | --serve | --record | --confusion | --text-pair | --input | --output | --text-column | --delimiter | --threads | \
         --batch-rows | --batch-wait-us | --body-bytes | --connections | --deadline-ms | --drain-grace-s | --drain-s | --queue-rows | --rate-limit | --reload-s | --session-idle-s | --sessions) ((++i)) ;;  # skip its value
       -*) ;;
       sync) [[ $command == selftest ]] && command=selftest-sync ;;
