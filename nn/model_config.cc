@@ -8,10 +8,14 @@ namespace troop {
 void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
   v.Visit(
       {.name = "model.architecture",
-       .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), RoBERTa (Liu et "
-              "al. 2019), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), or a "
-              "bidirectional LSTM with attention as a small baseline (classifier only); of images "
-              "(data.images): a small CNN, ResNet-18 or ResNet-50 (He et al. 2016)."},
+       .doc =
+           "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), RoBERTa (Liu et "
+           "al. 2019), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), or a "
+           "bidirectional LSTM with attention as a small baseline (classifier only); of images "
+           "(data.images): a small CNN, ResNet-18 or ResNet-50 (He et al. 2016), AlexNet as "
+           "published "
+           "(Krizhevsky et al. 2012) or as in torchvision (Krizhevsky 2014), or VGG-16 (Simonyan & "
+           "Zisserman 2015)."},
       c.architecture);
   v.Visit({"model.pretrained",
            "Folder with initial weights in Hugging Face format (config.json, model.safetensors), "
@@ -100,6 +104,10 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
            "of the data.",
            Between(0, 3)},
           c.image_channels);
+  v.Visit({"model.classifier_units",
+           "AlexNet and VGG-16: units of each of the two hidden linear layers; 4096 as published.",
+           Between(1, 1 << 16)},
+          c.classifier_units);
 }
 
 }  // namespace troop

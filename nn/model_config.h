@@ -23,11 +23,15 @@ enum class ModelArchitecture : std::uint8_t {
   kElectra,
   kCnn,
   kResNet18,
-  kResNet50
+  kResNet50,
+  kAlexNet,
+  kAlexNetTorchvision,
+  kVgg16
 };
 constexpr auto EnumNames(ModelArchitecture) {
   return std::to_array<std::string_view>({"bert", "albert", "lstm", "roberta", "distilbert",
-                                          "electra", "cnn", "resnet18", "resnet50"});
+                                          "electra", "cnn", "resnet18", "resnet50", "alexnet",
+                                          "alexnet_torchvision", "vgg16"});
 }
 // True for the architectures that classify images (data.images) instead of texts.
 constexpr bool ClassifiesImages(ModelArchitecture architecture) {
@@ -68,6 +72,7 @@ struct ModelConfig {
   bool gradient_checkpointing = false;
   // Shape of the images that an image classifier takes; 0: as data.images and the crop have it.
   std::int64_t image_height = 0, image_width = 0, image_channels = 0;
+  std::int64_t classifier_units = 4096;  // AlexNet, VGG-16: of each of the two hidden linear layers
   bool operator==(const ModelConfig&) const = default;
 };
 // True if model.embedding_size may differ from model.hidden_size.

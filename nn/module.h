@@ -9,6 +9,7 @@
 
 #include "core/base/philox.h"
 #include "core/tensor/tensor.h"
+#include "kernels/transformer/dropout.h"
 
 namespace troop {
 
@@ -89,6 +90,8 @@ struct StepContext {
   const Sequences* sequences = nullptr;  // for recurrent layers, which need them in both passes
   std::optional<NoiseKey> noise = {};    // for noisy layers; nullopt: their means alone
   std::span<float> statistics = {};      // [P], of the batch, written by Forward (MakeBatchNorm)
+  // [B], for dropout layers (MakeDropout); empty: nothing is dropped. Both passes need them.
+  std::span<const DropoutKey> dropout = {};
 };
 
 // Activations that Forward keeps for Backward, at fixed addresses. Plan::cache_bytes, 64-byte

@@ -30,7 +30,8 @@ SetKeys KeysOfImages(const Config& c) {
           {"data.image_deviation", !d.image_deviation.empty()},
           {"model.image_height", m.image_height != 0},
           {"model.image_width", m.image_width != 0},
-          {"model.image_channels", m.image_channels != 0}};
+          {"model.image_channels", m.image_channels != 0},
+          {"model.classifier_units", m.classifier_units != ModelConfig().classifier_units}};
 }
 
 // Keys of texts and their models, which a run on images would ignore.
@@ -100,7 +101,7 @@ void CheckImages(const Config& c, Conflicts* out) {
     for (const auto& [key, set] : KeysOfImages(c)) {
       out->If(set, {key, "model.architecture"},
               "has no effect with model.architecture = \"{}\", which reads texts; omit it, or use "
-              "\"cnn\", \"resnet18\" or \"resnet50\"",
+              "an image classifier such as \"resnet18\"",
               name);
     }
     return;
@@ -114,6 +115,12 @@ void CheckImages(const Config& c, Conflicts* out) {
           "is empty, but model.architecture = \"{}\" needs labeled images; name their folder",
           name);
   CheckImageForm(c.data, out);
+  const bool hidden = c.model.architecture >= ModelArchitecture::kAlexNet;
+  out->If(
+      !hidden && c.model.classifier_units != ModelConfig().classifier_units,
+      {"model.classifier_units", "model.architecture"},
+      "has no effect with model.architecture = \"{}\", which has no hidden linear layers; omit it",
+      name);
   out->If(c.learner.algorithm != AlgorithmKind::kClassifier,
           {"learner.algorithm", "model.architecture"},
           "\"{}\" does not support model.architecture = \"{}\"; use \"classifier\"",

@@ -52,6 +52,7 @@ ImageBatch ImageCollator::ForTraining(std::span<const std::int32_t> samples,
                  std::span(data_->train.pixels).subspan(sample * from, from),
                  std::span(batch.pixels).subspan(i * to, to));
     batch.labels.push_back(data_->train.labels[sample]);
+    batch.dropout.push_back(MakeDropoutKey(seed_, key.sample, key.epoch));
   }
   return batch;
 }
@@ -130,6 +131,7 @@ Result<ImageOutcome> ImageStep::ForwardBackward(const Weights& weights, const Im
   statistics_.resize(gradient.gradient.size());
   StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
   context.statistics = statistics_;
+  context.dropout = batch.dropout;
   const Cache cache = cache_.bytes().first(cache_bytes_);
   module_->Forward(context, {&input_, 1}, {&logits_, 1}, cache);
   const ImageOutcome outcome = Judge(batch, gradient.scale, true);

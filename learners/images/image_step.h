@@ -18,6 +18,7 @@ struct ImageBatch {
   std::vector<float> pixels;         // [B, height, width, channels]
   std::vector<std::int32_t> labels;  // [B]
   std::vector<float> weights;        // [B], as TextBatch::weights; empty: all 1
+  std::vector<DropoutKey> dropout;   // [B]; empty: no dropout
 };
 
 // Makes batches of the images of a set.

@@ -15,8 +15,25 @@
 namespace troop {
 namespace {
 
-// Two poolings need four pixels; the rest bounds the memory of a wrong setting.
-constexpr std::int64_t kSideMin = 4, kSideMax = 1 << 13, kClassesMax = 1 << 20;
+// Bounds of the memory of a wrong setting.
+constexpr std::int64_t kSideMax = 1 << 13, kClassesMax = 1 << 20, kHiddenMax = 1 << 16;
+
+// The smallest height and width for which every pooling has a whole window.
+std::int64_t SideMin(ImageArchitecture architecture) {
+  switch (architecture) {
+    case ImageArchitecture::kAlexNet:
+      return 67;
+    case ImageArchitecture::kAlexNetTorchvision:
+      return 63;
+    case ImageArchitecture::kVgg16:
+      return 32;
+    case ImageArchitecture::kCnn:
+    case ImageArchitecture::kResNet18:
+    case ImageArchitecture::kResNet50:
+      break;
+  }
+  return 4;
+}
 
 // A convolution without bias and the batch normalization after it.
 struct ConvNorm {
@@ -26,20 +43,33 @@ struct ConvNorm {
   bool relu = true;
 };
 
+// A convolution with bias and relu, as in the networks before batch normalization.
+struct ConvRelu {
+  std::int64_t filters = 0;
+  std::int64_t kernel = 3;
+  std::int64_t stride = 1;
+  std::int64_t padding = 1;
+  std::int64_t groups = 1;
+  float deviation = 0;  // as in Conv2dOptions
+};
+
 // Deviation of the initial weights that keeps the variance of gradients through relu: He et al.
 // 2015 (arXiv:1502.01852), eq. 14, with the fan-out, as torchvision has it.
-float HeDeviation(const ConvNorm& o) {
-  return float(std::sqrt(2.0 / double(o.kernel * o.kernel * o.filters)));
+float HeDeviation(std::int64_t kernel, std::int64_t filters) {
+  return float(std::sqrt(2.0 / double(kernel * kernel * filters)));
 }
 
 // The whole network. Its untrained parameters are the running statistics, which UpdateStatistics
 // moves to those of a batch.
 class ImageClassifier final : public Module {
  public:
-  explicit ImageClassifier(std::unique_ptr<Module> net)
+  ImageClassifier(std::unique_ptr<Module> net, ImageArchitecture architecture)
       : net_(std::move(net)), params_(net_->params().begin(), net_->params().end()) {
-    // Vectors are biases and norms, which weight decay leaves out.
-    for (ParamSpec& spec : params_) spec.decays = spec.decays && spec.shape.rank() > 1;
+    for (ParamSpec& spec : params_) {
+      // Vectors are biases and norms, which weight decay leaves out.
+      spec.decays = spec.decays && spec.shape.rank() > 1;
+      SetInit(architecture, &spec);
+    }
   }
 
   std::span<const ParamSpec> params() const override { return params_; }
@@ -69,6 +99,26 @@ class ImageClassifier final : public Module {
 
  private:
   static constexpr float kMomentum = 0.1f;  // PyTorch's default
+  static constexpr float kNarrow = 0.01f;   // deviation of linear layers, and of all in the paper
+
+  // The initial values that differ from those of the layers.
+  static void SetInit(ImageArchitecture architecture, ParamSpec* spec) {
+    const bool linear = spec->name.starts_with("classifier."), weight = spec->shape.rank() > 1;
+    if (architecture == ImageArchitecture::kAlexNet) {
+      // Krizhevsky et al. 2012, section 5.
+      const bool ones = spec->name == "features.4.bias" || spec->name == "features.10.bias" ||
+                        spec->name == "features.12.bias" || spec->name == "classifier.1.bias" ||
+                        spec->name == "classifier.4.bias";
+      spec->init = weight ? ParamSpec::Init::kNormal
+                   : ones ? ParamSpec::Init::kOnes
+                          : ParamSpec::Init::kZeros;
+      spec->deviation = weight ? kNarrow : 0;
+    } else if (architecture == ImageArchitecture::kVgg16) {
+      // Convolutions have He's deviation already; the rest is torchvision's.
+      if (linear && weight) spec->init = ParamSpec::Init::kNormal, spec->deviation = kNarrow;
+      if (!weight) spec->init = ParamSpec::Init::kZeros;
+    }
+  }
   const std::unique_ptr<Module> net_;
   std::vector<ParamSpec> params_;
 };
@@ -94,7 +144,7 @@ class Stack {
                                 .stride = o.stride,
                                 .padding = o.kernel / 2,
                                 .bias = false,
-                                .deviation = HeDeviation(o)};
+                                .deviation = HeDeviation(o.kernel, o.filters)};
     parts_.push_back({conv, MakeConv2d(options)});
     const Activation activation = o.relu ? Activation::kRelu : Activation::kNone;
     parts_.push_back({norm, MakeBatchNorm({.channels = o.filters, .activation = activation})});
@@ -102,6 +152,49 @@ class Stack {
     height_ = (height_ + 2 * options.padding - o.kernel) / o.stride + 1;
     width_ = (width_ + 2 * options.padding - o.kernel) / o.stride + 1;
     channels_ = o.filters;
+  }
+  void AddConvRelu(const std::string& name, const ConvRelu& o) {
+    parts_.push_back({name, MakeConv2d({.height = height_,
+                                        .width = width_,
+                                        .channels = channels_,
+                                        .filters = o.filters,
+                                        .kernel = o.kernel,
+                                        .stride = o.stride,
+                                        .activation = Activation::kRelu,
+                                        .padding = o.padding,
+                                        .groups = o.groups,
+                                        .deviation = o.deviation})});
+    height_ = (height_ + 2 * o.padding - o.kernel) / o.stride + 1;
+    width_ = (width_ + 2 * o.padding - o.kernel) / o.stride + 1;
+    channels_ = o.filters;
+  }
+  // With the constants of Krizhevsky et al. 2012, section 3.3.
+  void AddResponseNorm(const std::string& name) {
+    parts_.push_back({name, MakeLocalResponseNorm({.channels = channels_})});
+  }
+  void AddAdaptivePool(std::int64_t side) {
+    parts_.push_back(
+        {"avgpool", MakeAdaptiveAveragePool({height_, width_, channels_, side, side})});
+    height_ = width_ = side;
+  }
+  // Two hidden linear layers and the output. `before`: dropout before the first linear layer, too,
+  // as in AlexNet; else only behind the hidden ones, as in VGG.
+  void AddClassifier(std::int64_t hidden, std::int64_t classes, bool before) {
+    std::int64_t in = height_ * width_ * channels_, place = 0;
+    parts_.push_back({"flatten", MakeFlatten(height_, width_, channels_)});
+    const auto name = [&place] { return fmt::format("classifier.{}", place++); };
+    const auto drop = [&] {
+      const auto site = std::uint32_t(place);
+      parts_.push_back({name(), MakeDropout({.elements = in, .site = site})});
+    };
+    // The indices are those of torchvision's nn.Sequential, where relu is a module.
+    for (int layer = 0; layer < 2; ++layer) {
+      if (before) drop();
+      parts_.push_back({name(), MakeLinear(in, hidden, Activation::kRelu)});
+      ++place, in = hidden;
+      if (!before) drop();
+    }
+    parts_.push_back({name(), MakeLinear(in, classes)});
   }
   // Maximum over windows, which halves the image.
   void AddMaxPool(const std::string& name, std::int64_t kernel, std::int64_t padding) {
@@ -187,6 +280,57 @@ std::unique_ptr<Module> MakeResNet(const ImageModelOptions& o, const std::array<
   return std::move(net).Finish();
 }
 
+// Krizhevsky et al. 2012, section 3.5; the two GPUs of the paper are the groups. The response
+// normalizations follow the relu of convolutions 1 and 2.
+std::unique_ptr<Module> MakeAlexNet(const ImageModelOptions& o) {
+  Stack net(o.height, o.width, o.channels);
+  net.AddConvRelu("features.0", {.filters = 96, .kernel = 11, .stride = 4, .padding = 0});
+  net.AddResponseNorm("features.2");
+  net.AddMaxPool("features.3", 3, 0);
+  net.AddConvRelu("features.4", {.filters = 256, .kernel = 5, .padding = 2, .groups = 2});
+  net.AddResponseNorm("features.6");
+  net.AddMaxPool("features.7", 3, 0);
+  net.AddConvRelu("features.8", {.filters = 384});
+  net.AddConvRelu("features.10", {.filters = 384, .groups = 2});
+  net.AddConvRelu("features.12", {.filters = 256, .groups = 2});
+  net.AddMaxPool("features.14", 3, 0);
+  net.AddClassifier(o.hidden, o.classes, true);
+  return std::move(net).Finish();
+}
+
+// torchvision's alexnet.py: one column, narrower, and a pooling to 6 x 6 for any size.
+std::unique_ptr<Module> MakeAlexNetTorchvision(const ImageModelOptions& o) {
+  Stack net(o.height, o.width, o.channels);
+  net.AddConvRelu("features.0", {.filters = 64, .kernel = 11, .stride = 4, .padding = 2});
+  net.AddMaxPool("features.2", 3, 0);
+  net.AddConvRelu("features.3", {.filters = 192, .kernel = 5, .padding = 2});
+  net.AddMaxPool("features.5", 3, 0);
+  net.AddConvRelu("features.6", {.filters = 384});
+  net.AddConvRelu("features.8", {.filters = 256});
+  net.AddConvRelu("features.10", {.filters = 256});
+  net.AddMaxPool("features.12", 3, 0);
+  net.AddAdaptivePool(6);
+  net.AddClassifier(o.hidden, o.classes, true);
+  return std::move(net).Finish();
+}
+
+// Five groups of 3 x 3 convolutions, each with a pooling behind it.
+std::unique_ptr<Module> MakeVgg16(const ImageModelOptions& o) {
+  Stack net(o.height, o.width, o.channels);
+  int place = 0;
+  for (const auto& [layers, filters] :
+       {std::pair<int, std::int64_t>{2, 64}, {2, 128}, {3, 256}, {3, 512}, {3, 512}}) {
+    for (int layer = 0; layer < layers; ++layer, place += 2) {
+      net.AddConvRelu(fmt::format("features.{}", place),
+                      {.filters = filters, .deviation = HeDeviation(3, filters)});
+    }
+    net.AddMaxPool(fmt::format("features.{}", place++), 2, 0);
+  }
+  net.AddAdaptivePool(7);
+  net.AddClassifier(o.hidden, o.classes, false);
+  return std::move(net).Finish();
+}
+
 // The layers of an architecture; the numbers of blocks are those of He et al. 2016, table 1.
 std::unique_ptr<Module> MakeNet(const ImageModelOptions& options) {
   switch (options.architecture) {
@@ -194,6 +338,12 @@ std::unique_ptr<Module> MakeNet(const ImageModelOptions& options) {
       return MakeCnn(options);
     case ImageArchitecture::kResNet18:
       return MakeResNet(options, {2, 2, 2, 2}, false);
+    case ImageArchitecture::kAlexNet:
+      return MakeAlexNet(options);
+    case ImageArchitecture::kAlexNetTorchvision:
+      return MakeAlexNetTorchvision(options);
+    case ImageArchitecture::kVgg16:
+      return MakeVgg16(options);
     case ImageArchitecture::kResNet50:
       break;
   }
@@ -203,10 +353,11 @@ std::unique_ptr<Module> MakeNet(const ImageModelOptions& options) {
 }  // namespace
 
 Status CheckImageModel(const ImageModelOptions& o) {
+  const std::int64_t side_min = SideMin(o.architecture);
   for (const std::int64_t side : {o.height, o.width}) {
-    if (side >= kSideMin && side <= kSideMax) continue;
-    return InvalidArgument("images of {} x {}: both sides must be in {} .. {}", o.height, o.width,
-                           kSideMin, kSideMax);
+    if (side >= side_min && side <= kSideMax) continue;
+    return InvalidArgument("images of {} x {}: both sides must be in {} .. {} for {}", o.height,
+                           o.width, side_min, kSideMax, EnumName(o.architecture));
   }
   if (o.channels != 1 && o.channels != 3) {
     return InvalidArgument("images with {} channels, must be 1 or 3", o.channels);
@@ -214,12 +365,14 @@ Status CheckImageModel(const ImageModelOptions& o) {
   if (o.classes < 2 || o.classes > kClassesMax) {
     return InvalidArgument("{} classes, must be in 2 .. {}", o.classes, kClassesMax);
   }
+  if (HasHiddenLinear(o.architecture) && (o.hidden < 1 || o.hidden > kHiddenMax))
+    return InvalidArgument("{} hidden units, must be in 1 .. {}", o.hidden, kHiddenMax);
   return Status::Ok();
 }
 
 Result<std::unique_ptr<Module>> MakeImageClassifier(const ImageModelOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckImageModel(options));
-  return std::unique_ptr<Module>(new ImageClassifier(MakeNet(options)));
+  return std::unique_ptr<Module>(new ImageClassifier(MakeNet(options), options.architecture));
 }
 
 }  // namespace troop

@@ -26,6 +26,20 @@ struct AdaptivePoolOptions {
 };
 std::unique_ptr<Module> MakeAdaptiveAveragePool(const AdaptivePoolOptions& options);
 
+// PyTorch's nn.Flatten of an image: [B, h, w, c] → [B, c h w], channels first, so that a linear
+// layer behind it has the weights of PyTorch's.
+std::unique_ptr<Module> MakeFlatten(std::int64_t height, std::int64_t width, std::int64_t channels);
+
+// Dropout (Srivastava et al. 2014) of the elements of each row: [B, …] → the same shape. An element
+// is 0 with probability `rate`, else divided by 1 - rate (DropoutFactors), by the row's key in
+// StepContext::dropout; without keys, as in inference, y = x. REQUIRES: 0 <= rate < 1.
+struct DropoutOptions {
+  std::int64_t elements = 0;  // of a row
+  float rate = 0.5f;
+  std::uint32_t site = 0;  // in the network; layers with different sites have independent masks
+};
+std::unique_ptr<Module> MakeDropout(const DropoutOptions& options);
+
 // Batch normalization (Ioffe & Szegedy 2015, arXiv:1502.03167) of each channel, the last axis: [B,
 // …, c] → the same shape, y = activation(weight (x - mean) / sqrt(variance + epsilon) + bias).
 // Equal to PyTorch's nn.BatchNorm2d. With a cache (training) mean and variance are those of the

@@ -9,16 +9,14 @@ namespace {
 
 // The classifier of a run on images. Height, width and channels come from the data.
 Result<std::unique_ptr<Module>> MakeImageModel(const ModelConfig& m) {
-  ImageModelOptions options{.architecture = ImageArchitecture::kCnn,
-                            .height = m.image_height,
-                            .width = m.image_width,
-                            .channels = m.image_channels,
-                            .classes = OutputsOf(m)};
-  // The config has one list of architectures for texts and images.
-  if (m.architecture == ModelArchitecture::kResNet18)
-    options.architecture = ImageArchitecture::kResNet18;
-  if (m.architecture == ModelArchitecture::kResNet50)
-    options.architecture = ImageArchitecture::kResNet50;
+  // The config has one list of architectures for texts and images; the names are equal.
+  const ImageModelOptions options{
+      .architecture = *ParseEnum<ImageArchitecture>(EnumName(m.architecture)),
+      .height = m.image_height,
+      .width = m.image_width,
+      .channels = m.image_channels,
+      .classes = OutputsOf(m),
+      .hidden = m.classifier_units};
   Result<std::unique_ptr<Module>> module = MakeImageClassifier(options);
   if (!module.ok()) return module.status().WithContext("[model]");
   return module;
@@ -47,6 +45,9 @@ TransformerConfig::Family FamilyOf(ModelArchitecture architecture) {
     case ModelArchitecture::kCnn:
     case ModelArchitecture::kResNet18:
     case ModelArchitecture::kResNet50:
+    case ModelArchitecture::kAlexNet:
+    case ModelArchitecture::kAlexNetTorchvision:
+    case ModelArchitecture::kVgg16:
       break;
   }
   return Family::kBert;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -321,6 +322,56 @@ TEST(ImageLayersTest, Bf16IsNearF32) {
   EXPECT_GT(norm, 0);
   EXPECT_LT(std::sqrt(difference / norm), 0.05);
   ExpectClose(narrow.output.as<float>(), Wide(wide.output.as<float>()), 0.05, "output");
+}
+
+TEST(FlattenTest, MatchesItsDefinition) {
+  const Image4 in{3, 4, 5};
+  Check(*MakeFlatten(3, 4, 5), {2, 3, 4, 5}, [&](const Numbers&, const Numbers& x) {
+    Numbers y;
+    for (std::int64_t b = 0; b < 2; ++b)
+      for (std::int64_t c = 0; c < 5; ++c)
+        for (std::int64_t i = 0; i < 3; ++i)
+          for (std::int64_t j = 0; j < 4; ++j) y.push_back(x[in(b, i, j, c)]);
+    return y;
+  });
+}
+
+// The share that is kept, equal masks in both passes, and other masks for other rows and sites.
+TEST(DropoutLayerTest, DropsByKeyAndScalesTheRest) {
+  constexpr std::int64_t kRows = 3, kElements = 20000;
+  constexpr float kRate = 0.3f;
+  std::vector<std::vector<bool>> masks;
+  for (const std::uint32_t site : {0u, 1u}) {
+    const auto module = MakeDropout({.elements = kElements, .rate = kRate, .site = site});
+    ModuleBench bench(*module, {DType::kF32, {kRows, kElements}}, Precision::kF32);
+    for (float& x : bench.input.as<float>()) x = x == 0 ? 1 : x;
+    (void)bench.Loss();
+    EXPECT_TRUE(std::ranges::equal(bench.output.as<float>(), bench.input.as<float>()));
+    const std::vector<DropoutKey> keys{MakeDropoutKey(5, 0, 0), MakeDropoutKey(5, 1, 0),
+                                       MakeDropoutKey(5, 0, 1)};
+    bench.dropout = keys;
+    (void)bench.Loss();
+    Tensor din(DType::kF32, {kRows, kElements});
+    bench.Backward(din);
+    // The factor of each element, from the values alone.
+    const auto x = bench.input.as<float>(), y = bench.output.as<float>();
+    const auto c = bench.direction.as<float>(), dx = din.as<float>();
+    for (std::size_t b = 0; b < std::size_t(kRows); ++b) {
+      std::vector<bool>& mask = masks.emplace_back();
+      for (std::size_t i = b * kElements; i < (b + 1) * kElements; ++i) {
+        mask.push_back(y[i] != 0);
+        const double factor = mask.back() ? 1 / (1 - double(kRate)) : 0;
+        ASSERT_NEAR(y[i], factor * double(x[i]), 1e-4 * std::abs(double(x[i])));
+        ASSERT_NEAR(dx[i], factor * double(c[i]), 1e-4 * std::abs(double(c[i])));
+      }
+      // Five standard deviations of the share.
+      const auto kept = double(std::ranges::count(mask, true)) / double(kElements);
+      EXPECT_NEAR(kept, 1 - double(kRate), 5 * std::sqrt(0.21 / double(kElements)));
+    }
+  }
+  for (std::size_t a = 0; a < masks.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) EXPECT_NE(masks[a], masks[b]) << a << " " << b;
+  }
 }
 
 }  // namespace

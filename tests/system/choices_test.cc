@@ -45,6 +45,13 @@ std::vector<std::string> Images(bool resized) {
   return words;
 }
 
+// Images enlarged for models that need it, which have few units here.
+std::vector<std::string> Enlarged(int side) {
+  return With(Images(false),
+              {"data.image_resize=stretch", "data.image_height=" + std::to_string(side),
+               "data.image_width=" + std::to_string(side), "model.classifier_units=8"});
+}
+
 const std::vector<std::string>& NeedsOf(const Choice& choice) {
   static const std::vector<std::string> classifier =
       With(Reviews(), {"learner.algorithm=classifier"});
@@ -77,6 +84,9 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"model.architecture=cnn", Images(false)},
       {"model.architecture=resnet18", Images(false)},
       {"model.architecture=resnet50", Images(false)},
+      {"model.architecture=alexnet", Enlarged(67)},
+      {"model.architecture=alexnet_torchvision", Enlarged(63)},
+      {"model.architecture=vgg16", Enlarged(32)},
       {"data.image_resize=none", With(Images(false), {"model.architecture=cnn"})},
       {"data.image_resize", With(Images(true), {"model.architecture=cnn"})},
       {"model.architecture", classifier},
@@ -85,6 +95,8 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"model.problem_type=regression",
        With(classifier, {"data.reviews=" + kFixtures + "ratings.csv"})},
       {"model.problem_type", classifier},
+      {"optimizer.lr_schedule=cosine", {"optimizer.final_lr_fraction=0.1"}},
+      {"optimizer.lr_schedule=step", {"optimizer.lr_milestones=[0.25, 0.5]"}},
       {"paramserver.mode=k_of_n", With(shards, {"paramserver.k=1"})},
       {"paramserver.mode=local_sgd", With(shards, {"optimizer.type=sgd"})},
       {"paramserver.sharding", shards},

@@ -52,7 +52,8 @@ class ModuleBench {
     return {.value = value,
             .packed = packed.get(),
             .workspace = workspace_.bytes(),
-            .statistics = statistics};
+            .statistics = statistics,
+            .dropout = dropout};
   }
 
   const Module& module_;
@@ -60,7 +61,8 @@ class ModuleBench {
   std::vector<float> value, gradient;
   Tensor input, output, direction;
   std::unique_ptr<Packed> packed;
-  std::span<float> statistics;  // batch statistics; empty: none are stored
+  std::span<float> statistics;          // batch statistics; empty: none are stored
+  std::span<const DropoutKey> dropout;  // empty: nothing is dropped
 
  private:
   ModuleBench(const Module& module, Tensor in, std::vector<ConstTensor> given, Precision precision,

@@ -83,7 +83,8 @@ ImageModelOptions OptionsOf(const JsonValue& line) {
   ImageModelOptions o{.height = number("height"),
                       .width = number("width"),
                       .channels = number("channels"),
-                      .classes = number("classes")};
+                      .classes = number("classes"),
+                      .hidden = number("hidden")};
   o.architecture = *ParseEnum<ImageArchitecture>(*line.String("model"));
   return o;
 }
@@ -177,15 +178,72 @@ void CheckStep(const JsonValue& line) {
 TEST(ImageClassifierTest, CnnStepsAsPyTorch) { CheckStep(Lines().at(0)); }
 TEST(ImageClassifierTest, SlowResNet18StepsAsPyTorch) { CheckStep(Lines().at(1)); }
 TEST(ImageClassifierTest, SlowResNet50StepsAsPyTorch) { CheckStep(Lines().at(2)); }
+TEST(ImageClassifierTest, AlexNetStepsAsPyTorch) { CheckStep(Lines().at(3)); }
+TEST(ImageClassifierTest, AlexNetTorchvisionStepsAsPyTorch) { CheckStep(Lines().at(4)); }
+TEST(ImageClassifierTest, SlowVgg16StepsAsPyTorch) { CheckStep(Lines().at(5)); }
 
 // The published models for ImageNet have these numbers of parameters.
 TEST(ImageClassifierTest, ParameterCountsEqualTorchvisions) {
-  const auto count = [](ImageArchitecture architecture) {
+  const auto count = [](ImageArchitecture architecture, std::int64_t side = 224) {
     return TrainedCount(
-        **MakeImageClassifier({.architecture = architecture, .height = 224, .width = 224}));
+        **MakeImageClassifier({.architecture = architecture, .height = side, .width = side}));
   };
   EXPECT_EQ(count(ImageArchitecture::kResNet18), 11689512);
   EXPECT_EQ(count(ImageArchitecture::kResNet50), 25557032);
+  EXPECT_EQ(count(ImageArchitecture::kAlexNet, 227), 60965224);
+  EXPECT_EQ(count(ImageArchitecture::kAlexNetTorchvision), 61100840);
+  EXPECT_EQ(count(ImageArchitecture::kVgg16), 138357544);
+}
+
+// Krizhevsky et al. 2012, section 5: "the neuron biases in the second, fourth, and fifth
+// convolutional layers, as well as in the fully-connected hidden layers" begin with 1.
+TEST(ImageClassifierTest, AlexNetBeginsAsPublished) {
+  const auto module = *MakeImageClassifier({.architecture = ImageArchitecture::kAlexNet,
+                                            .height = 67,
+                                            .width = 67,
+                                            .classes = 10,
+                                            .hidden = 64});
+  std::vector<float> value(std::size_t(ParameterCount(*module)));
+  InitParameters(*module, 1, value);
+  const std::set<std::string> ones{"features.4.bias", "features.10.bias", "features.12.bias",
+                                   "classifier.1.bias", "classifier.4.bias"};
+  for (const ParamSpec& spec : module->params()) {
+    const auto part =
+        std::span(value).subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
+    double squares = 0;
+    for (const float x : part) squares += double(x) * double(x);
+    const double root = std::sqrt(squares / double(part.size()));
+    const bool bias = spec.shape.rank() == 1;
+    const double expected = !bias ? 0.01 : ones.contains(spec.name) ? 1 : 0;
+    EXPECT_NEAR(root, expected, bias ? 0 : 1e-3) << spec.name;
+    EXPECT_EQ(spec.decays, !bias) << spec.name;
+  }
+}
+
+// With keys, half of the inputs of two linear layers are dropped; equal keys drop the same ones.
+TEST(ImageClassifierTest, HiddenLayersDropByTheKeysOfRows) {
+  for (const auto architecture : {ImageArchitecture::kAlexNet, ImageArchitecture::kVgg16}) {
+    const auto module = *MakeImageClassifier(
+        {.architecture = architecture, .height = 67, .width = 67, .classes = 3, .hidden = 64});
+    test::ModuleBench bench(*module, {DType::kF32, {kBatch, 67, 67, 3}}, Precision::kF32);
+    const std::vector<DropoutKey> keys{MakeDropoutKey(1, 0, 0), MakeDropoutKey(1, 1, 0),
+                                       MakeDropoutKey(1, 0, 0), MakeDropoutKey(1, 0, 1)};
+    // Rows of equal images differ by their masks alone.
+    const auto image = bench.input.as<float>();
+    for (std::size_t i = 67 * 67 * 3; i < image.size(); ++i) image[i] = image[i - 67 * 67 * 3];
+    (void)bench.Loss();
+    const std::vector<float> whole(bench.output.as<float>().begin(),
+                                   bench.output.as<float>().end());
+    bench.dropout = keys;
+    (void)bench.Loss();
+    const auto y = bench.output.as<float>();
+    for (std::size_t c = 0; c < 3; ++c) {
+      EXPECT_EQ(y[c], y[6 + c]);
+      EXPECT_NE(y[c], y[3 + c]);
+      EXPECT_NE(y[c], y[9 + c]);
+      EXPECT_NE(y[c], whole[c]);
+    }
+  }
 }
 
 // Names and shapes as in a file of torchvision.
@@ -237,6 +295,17 @@ TEST(ImageClassifierTest, BadSizesAreNamed) {
   EXPECT_THAT(message({.height = 3, .width = 8}), HasSubstr("images of 3 x 8"));
   EXPECT_THAT(message({.height = 8, .width = 8, .channels = 2}), HasSubstr("2 channels"));
   EXPECT_THAT(message({.height = 8, .width = 8, .classes = 1}), HasSubstr("1 classes, must be"));
+  // Each model at its smallest side, and one pixel less.
+  for (const auto& [architecture, side] : {std::pair{ImageArchitecture::kAlexNet, 67},
+                                           {ImageArchitecture::kAlexNetTorchvision, 63},
+                                           {ImageArchitecture::kVgg16, 32}}) {
+    ImageModelOptions o{.architecture = architecture, .height = side, .width = side, .hidden = 2};
+    EXPECT_EQ(message(o), "") << side;
+    o.width = side - 1;
+    EXPECT_THAT(message(o), HasSubstr("both sides must be in " + std::to_string(side)));
+    o.width = side, o.hidden = 0;
+    EXPECT_THAT(message(o), HasSubstr("0 hidden units"));
+  }
 }
 
 }  // namespace
