@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace troop {
 
@@ -34,15 +35,30 @@ double ShareOfAnUpdate(const TrainingConfig& config) {
 
 // All in shares of the run, so the schedule does not need N itself.
 LearningRateSchedule::LearningRateSchedule(const TrainingConfig& config)
-    : warmup_(config.optimizer.warmup_ratio),
+    : kind_(config.optimizer.lr_schedule),
+      warmup_(config.optimizer.warmup_ratio),
       final_fraction_(config.optimizer.final_lr_fraction),
+      milestones_(config.optimizer.lr_milestones),
+      milestone_factor_(config.optimizer.lr_milestone_factor),
       update_(ShareOfAnUpdate(config)) {}
 
-// Warmup, then linear decay; `over` is clamped so that the last update is inside the run.
+// Warmup, then the decay; `over` is clamped so that the last update is inside the run.
 double LearningRateSchedule::Fraction(double progress) const {
   const double over = std::clamp(progress, 0.0, 1 - update_);
   if (over + update_ < warmup_) return (over + update_) / warmup_;
-  return 1 + (final_fraction_ - 1) * std::max(0.0, over - warmup_) / (1 - warmup_);
+  const double x = std::max(0.0, over - warmup_) / (1 - warmup_);
+  switch (kind_) {
+    case LrSchedule::kLinear:
+      return 1 + (final_fraction_ - 1) * x;
+    case LrSchedule::kCosine:
+      return final_fraction_ + (1 - final_fraction_) * (1 + std::cos(std::numbers::pi * x)) / 2;
+    case LrSchedule::kStep:
+      break;
+  }
+  // A share of the run, such as 3 / 10 of it, may be rounded to either side of the milestone.
+  const double now = over + 1e-6 * update_;
+  const auto passed = std::ranges::count_if(milestones_, [now](double m) { return m <= now; });
+  return std::pow(milestone_factor_, double(passed));
 }
 
 }  // namespace troop

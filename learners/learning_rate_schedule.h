@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "learners/training_config.h"
 
 namespace troop {
@@ -16,8 +18,12 @@ double ShareOfAnUpdate(const TrainingConfig& config);
 
 // Learning-rate schedule of a run of N updates, with W = optimizer.warmup_ratio * N. Update u,
 // counted from 0, uses the fraction (u + 1) / W during warmup. From update W, which uses the full
-// rate, the fraction falls linearly and would reach optimizer.final_lr_fraction at update N, so
-// even the last update learns if that is 0.
+// rate, the fraction f depends on optimizer.lr_schedule, with x = (u - W) / (N - W) and
+// F = optimizer.final_lr_fraction, which it would reach at update N, so that even the last update
+// learns if F is 0:
+//   linear  f = 1 + (F - 1) x
+//   cosine  f = F + (1 - F) (1 + cos(pi x)) / 2
+//   step    f = optimizer.lr_milestone_factor ^ (number of milestones m with m N <= u)
 class LearningRateSchedule {
  public:
   explicit LearningRateSchedule(const TrainingConfig& config);
@@ -26,7 +32,10 @@ class LearningRateSchedule {
   double Fraction(double progress) const;
 
  private:
+  const LrSchedule kind_;
   const double warmup_, final_fraction_;
+  const std::vector<double> milestones_;
+  const double milestone_factor_;
   const double update_;  // share of the run per update; smaller if N is unknown
 };
 

@@ -94,19 +94,21 @@ class RmsProp final : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
-// m = μ m + g, x -= rate · m; the slot m exists only with momentum.
+// g += decay · x, m = μ m + g, x -= rate · m; the slot m exists only with momentum.
 class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerConfig& config, std::int64_t parameters)
       : momentum_(float(config.momentum)),
+        decay_(float(config.weight_decay)),
         parameters_(parameters),
         m_(ZeroFloats(m_storage_, momentum_ > 0 ? parameters : 0)) {}
 
   std::int64_t parameters() const override { return parameters_; }
   void StepRange(std::int64_t first, std::span<const float> gradient, float gradient_scale,
                  const Group& group, float* value) override {
-    kernels_.sgd({gradient_scale, momentum_, group.learning_rate}, std::int64_t(gradient.size()),
-                 gradient.data(), momentum_ > 0 ? m_.data() + first : nullptr, value);
+    kernels_.sgd({gradient_scale, momentum_, group.learning_rate, group.decays ? decay_ : 0},
+                 std::int64_t(gradient.size()), gradient.data(),
+                 momentum_ > 0 ? m_.data() + first : nullptr, value);
   }
   std::vector<Slot> slots() override {
     if (momentum_ == 0) return {};
@@ -116,7 +118,7 @@ class Sgd final : public Optimizer {
   void set_steps(std::int64_t steps) override { steps_ = steps; }
 
  private:
-  const float momentum_;
+  const float momentum_, decay_;
   const std::int64_t parameters_;
   const OptimizerKernels& kernels_ = OptimizerKernelsFor(BestCpuLevel());
   MutableBuffer m_storage_;

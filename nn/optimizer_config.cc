@@ -17,11 +17,22 @@ void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
            AtLeast(0)},
           c.policy_learning_rate);
   // Schedule of the learning rate.
+  v.Visit({.name = "optimizer.lr_schedule",
+           .doc = "Course of the learning rate after the warm-up: linear or along half a cosine to "
+                  "optimizer.final_lr_fraction, or in steps at optimizer.lr_milestones."},
+          c.lr_schedule);
   v.Visit({"optimizer.final_lr_fraction",
-           "Learning rate at the end of the linear decay, as a fraction of the initial one; the "
-           "last update is one step before that end, so its rate is never 0.",
+           "Learning rate at the end of the linear or cosine decay, as a fraction of the initial "
+           "one; the last update is one step before that end, so its rate is never 0.",
            Between(0, 1)},
           c.final_lr_fraction);
+  v.Visit({"optimizer.lr_milestones",
+           "Step schedule: fractions of the updates of the run, rising, at each of which the "
+           "learning rate is multiplied by optimizer.lr_milestone_factor; such as [0.33, 0.67]."},
+          c.lr_milestones);
+  v.Visit(
+      {"optimizer.lr_milestone_factor", "Step schedule: factor at each milestone.", Between(0, 1)},
+      c.lr_milestone_factor);
   v.Visit({"optimizer.warmup_ratio",
            "Fraction of the updates of the run in which the learning rate rises linearly to its "
            "full value; the decay starts after them.",
@@ -53,7 +64,9 @@ void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
   v.Visit(
       {"optimizer.weight_decay",
        "Adam and RAdam: coefficient of decoupled weight decay; each update multiplies the weights "
-       "by 1 - learning rate · this value.",
+       "by 1 - learning rate · this value. SGD: coupled weight decay; this value · weights is "
+       "added "
+       "to the gradient, before the momentum.",
        AtLeast(0)},
       c.weight_decay);
 }

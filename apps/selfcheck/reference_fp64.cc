@@ -275,8 +275,8 @@ bool ReferenceGuard::Judge(double number) {
   return outlier;
 }
 
-// One element at a time: SGD with momentum, Adagrad, (centered) RMSProp, else Adam or RAdam with
-// decoupled weight decay and bias correction.
+// One element at a time: SGD with momentum and coupled weight decay, Adagrad, (centered)
+// RMSProp, else Adam or RAdam with decoupled weight decay and bias correction.
 void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gradient,
                               double scale, double rate, std::int64_t steps, Doubles* value) {
   const double factor = keys_.type == OptimizerType::kRAdam ? RAdamFactor(keys_.beta2, steps) : 1;
@@ -286,7 +286,7 @@ void ReferenceOptimizer::Step(std::span<const std::size_t> at, const Doubles& gr
     double& v = v_[at[i]];
     double& x = (*value)[at[i]];
     if (keys_.type == OptimizerType::kSgd) {
-      m = keys_.momentum * m + g;
+      m = keys_.momentum * m + g + decay_[at[i]] * x;
       x -= rate * m;
     } else if (keys_.type == OptimizerType::kAdaGrad) {
       v += g * g;

@@ -175,7 +175,7 @@ Config SyncOptimizer(std::string_view name) {
                                                : *ParseEnum<OptimizerType>(name);
   config.optimizer.momentum = name == "momentum" ? 0.9 : 0;
   config.optimizer.centered = name == "centered";
-  config.optimizer.weight_decay = name == "adamw" ? 0.5 : 0;
+  config.optimizer.weight_decay = name == "adamw" ? 0.5 : name == "momentum" ? 0.1 : 0;
   return config;
 }
 

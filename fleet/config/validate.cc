@@ -380,17 +380,51 @@ void CheckListen(const Config& c, Conflicts* out) {
           "has no effect without a metrics endpoint; set fleet.metrics");
 }
 
+// Checks the schedule of the learning rate: each key belongs to some of the schedules.
+void CheckSchedule(const OptimizerConfig& o, Conflicts* out) {
+  const bool steps = o.lr_schedule == LrSchedule::kStep;
+  const std::vector<double>& at = o.lr_milestones;
+  out->If(steps && at.empty(), {"optimizer.lr_milestones", "optimizer.lr_schedule"},
+          "the step schedule needs at least one; set such as [0.33, 0.67], or another schedule");
+  out->If(!steps && !at.empty(), {"optimizer.lr_milestones", "optimizer.lr_schedule"},
+          "has no effect with optimizer.lr_schedule = {}; set \"step\", or remove the key",
+          TomlString(EnumName(o.lr_schedule)));
+  out->If(!steps && o.lr_milestone_factor != OptimizerConfig().lr_milestone_factor,
+          {"optimizer.lr_milestone_factor", "optimizer.lr_schedule"},
+          "has no effect with optimizer.lr_schedule = {}; set \"step\", or remove the key",
+          TomlString(EnumName(o.lr_schedule)));
+  out->If(steps && o.final_lr_fraction != 1,
+          {"optimizer.final_lr_fraction", "optimizer.lr_schedule"},
+          "has no effect with optimizer.lr_schedule = \"step\"; remove the key");
+  out->If(o.lr_schedule == LrSchedule::kCosine && o.final_lr_fraction == 1,
+          {"optimizer.lr_schedule", "optimizer.final_lr_fraction"},
+          "the learning rate would stay constant; set optimizer.final_lr_fraction below 1, such "
+          "as 0");
+  double before = o.warmup_ratio;
+  for (std::size_t i = 0; steps && i < at.size(); ++i) {
+    const bool after = i == 0 ? at[i] >= before && at[i] > 0 : at[i] > before;
+    out->If(!(after && at[i] < 1), {"optimizer.lr_milestones", "optimizer.warmup_ratio"},
+            "{} is not a fraction of the run below 1 and after {} (the {}); list rising fractions",
+            TomlNumber(at[i]), TomlNumber(before),
+            i == 0 ? "end of the warm-up" : "milestone before it");
+    before = at[i];
+  }
+}
+
 // Checks the remaining rules: budgets, optimizer, evaluator, timeouts and modes.
 void CheckRun(const Config& c, Conflicts* out) {
   out->If(HasActors(c) && c.actor.warmup_steps > c.run.total_steps,
           {"actor.warmup_steps", "run.total_steps"},
           "{} exceeds run.total_steps = {}, so all actions would be random; lower it",
           TomlNumber(c.actor.warmup_steps), TomlNumber(c.run.total_steps));
+  CheckSchedule(c.optimizer, out);
   const bool rectified = c.optimizer.type == OptimizerType::kRAdam;
   out->If(
-      c.optimizer.weight_decay > 0 && c.optimizer.type != OptimizerType::kAdam && !rectified,
+      c.optimizer.weight_decay > 0 && c.optimizer.type != OptimizerType::kAdam && !rectified &&
+          c.optimizer.type != OptimizerType::kSgd,
       {"optimizer.weight_decay", "optimizer.type"},
-      "is supported by optimizer.type = \"adam\" and \"radam\" only; set 0, or change the type");
+      "is supported by optimizer.type = \"adam\", \"radam\" and \"sgd\" only; set 0, or change the "
+      "type");
   out->If(rectified && 3 * c.optimizer.beta2 <= 2, {"optimizer.beta2", "optimizer.type"},
           "{} is at most 2/3, so RAdam would never divide by the root of the squared gradients; "
           "raise it, such as to 0.999, or set optimizer.type = \"sgd\"",

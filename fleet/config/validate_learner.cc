@@ -79,9 +79,12 @@ void CheckSync(const Config& c, Conflicts* out) {
       averages && c.optimizer.type != OptimizerType::kSgd, {"optimizer.type", "paramserver.mode"},
       "{} requires plain SGD for the steps of a learner; set \"sgd\", and adapt the learning rate",
       mode);
-  out->If(averages && c.optimizer.type == OptimizerType::kSgd && c.optimizer.momentum > 0,
-          {"optimizer.momentum", "paramserver.mode"},
-          "{} requires plain SGD for the steps of a learner; set 0", mode);
+  for (const auto& [key, value] : {std::pair{"optimizer.momentum", c.optimizer.momentum},
+                                   {"optimizer.weight_decay", c.optimizer.weight_decay}}) {
+    out->If(averages && c.optimizer.type == OptimizerType::kSgd && value > 0,
+            {key, "paramserver.mode"}, "{} requires plain SGD for the steps of a learner; set 0",
+            mode);
+  }
 }
 
 // Checks threads of a shard, which make the order of updates nondeterministic.

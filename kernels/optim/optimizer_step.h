@@ -50,12 +50,15 @@ struct RmsPropStep {
   float decay_factor = 1;  // 1 - learning_rate * weight_decay
 };
 
-// SGD, with PyTorch's momentum (no dampening) or without:
+// SGD, with PyTorch's momentum (no dampening) or without. The weight decay is coupled, as in
+// PyTorch and in the papers of AlexNet and ResNet: its gradient passes through the momentum.
+//   g = gradient * gradient_scale + weight_decay * value
 //   m = momentum * m + g;  value -= learning_rate * m   (without momentum: m = g)
 struct SgdStep {
   float gradient_scale = 1;
   float momentum = 0;
   float learning_rate = 0;
+  float weight_decay = 0;
 };
 
 // AdaGrad (Duchi et al. 2011), with ε outside the root like PyTorch:

@@ -108,14 +108,17 @@ inline void RmsProp(const RmsPropStep& step, std::int64_t n, const float* gradie
 // SGD.
 struct SgdConstants {
   explicit SgdConstants(const SgdStep& s)
-      : scale(Set(s.gradient_scale)), momentum(Set(s.momentum)), rate(Set(s.learning_rate)) {}
-  Vec scale, momentum, rate;
+      : scale(Set(s.gradient_scale)),
+        momentum(Set(s.momentum)),
+        rate(Set(s.learning_rate)),
+        decay(Set(s.weight_decay)) {}
+  Vec scale, momentum, rate, decay;
 };
 
 // m is untouched unless kMomentum.
 template <bool kMomentum>
 inline void SgdLanes(const SgdConstants& c, Vec gradient, Vec& m, Vec& value) {
-  Vec g = gradient * c.scale;
+  Vec g = gradient * c.scale + c.decay * value;
   if constexpr (kMomentum) {
     m = c.momentum * m + g;
     g = m;

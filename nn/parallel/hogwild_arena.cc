@@ -44,21 +44,23 @@ float KeepOf(const Numbers& n, double decay) {
   return n.decays ? float(1 - double(n.rate) * decay) : 1;
 }
 
-// Rules: Begin prepares a group of a step, the call updates one element. SGD: m = μ m + g, x -=
-// rate · m.
+// Rules: Begin prepares a group of a step, the call updates one element. SGD: g += decay · x, m =
+// μ m + g, x -= rate · m.
 class SgdRule {
  public:
-  explicit SgdRule(const OptimizerConfig& config) : momentum_(float(config.momentum)) {}
-  void Begin(const Numbers&) {}
+  explicit SgdRule(const OptimizerConfig& config)
+      : momentum_(float(config.momentum)), weight_decay_(float(config.weight_decay)) {}
+  void Begin(const Numbers& n) { decay_ = n.decays ? weight_decay_ : 0; }
   void operator()(const Numbers& n, float gradient, float& m, float&, float& x, Write write) const {
     // m is a statistic (Track), x the value (Change).
     float g = gradient * n.scale;
+    if (decay_ > 0) g += decay_ * Ref(x).load(std::memory_order_relaxed);
     if (momentum_ > 0) g = Track(m, [&](float old) { return momentum_ * old + g; });
     Change(x, write, [&](float old) { return old - n.rate * g; });
   }
 
  private:
-  float momentum_;
+  float momentum_, weight_decay_, decay_ = 0;
 };
 
 // ε is outside the root, as in PyTorch.

@@ -231,8 +231,12 @@ void DqnOracle::Step(double scale, double rate) {
   ++steps_;
   using Rule = OptimizerRule::Kind;
   for (std::size_t i = 0; i < value_.size(); ++i) {
-    const double g = gradient_[i] * scale;
-    value_[i] *= 1 - rate * (o_.rule.kind == Rule::kSgd ? 0 : o_.rule.weight_decay);
+    double g = gradient_[i] * scale;
+    if (o_.rule.kind == Rule::kSgd) {
+      g += o_.rule.weight_decay * value_[i];
+    } else {
+      value_[i] *= 1 - rate * o_.rule.weight_decay;
+    }
     if (o_.rule.kind == Rule::kAdam) {
       m_[i] = o_.rule.beta1 * m_[i] + (1 - o_.rule.beta1) * g;
       v_[i] = o_.rule.beta2 * v_[i] + (1 - o_.rule.beta2) * g * g;

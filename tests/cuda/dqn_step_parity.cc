@@ -146,7 +146,7 @@ void UpdatesOfEveryOptimizer(Parity& parity) {
     DqnStepOptions o = OptionsOf(false, DqnHead::kPlain, rule);
     o.double_q = false;
     o.graph = false;
-    o.rule.weight_decay = rule == OptimizerRule::Kind::kSgd ? 0 : 0.1;
+    o.rule.weight_decay = 0.1;
     Compare(parity, o, 1e-4);
   }
   // RAdam divides from the sixth update, which the same graph makes.

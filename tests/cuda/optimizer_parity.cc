@@ -86,6 +86,7 @@ void SgdGivesTheBitsOfTheCpu(Parity& parity) {
     step.gradient_scale = 0.37f;
     step.momentum = momentum ? 0.9f : 0;
     step.learning_rate = 0.01f;
+    step.weight_decay = 0.3f;
     SameBits(
         parity, step, momentum, false,
         [&](const SgdStep* s, const OptimizerArrays& a) { Sgd(parity.stream(), s, a); },

@@ -46,6 +46,46 @@ TEST(RateScheduleTest, SetsRatesOfFirstAndLastUpdate) {
   ExpectRates(ConfigOf(2, 0.9, 0), {1 / 1.8, 1});
 }
 
+// torch.optim.lr_scheduler.CosineAnnealingLR(T_max = 4, eta_min = 0 and 0.1), SequentialLR with a
+// warm-up before it.
+TEST(RateScheduleTest, CosineHasPyTorchsRates) {
+  TrainingConfig config = ConfigOf(4, 0, 0);
+  config.optimizer.lr_schedule = LrSchedule::kCosine;
+  ExpectRates(config, {1, 0.85355339059327373, 0.5, 0.14644660940672627});
+  config.optimizer.final_lr_fraction = 0.1;
+  ExpectRates(config, {1, 0.86819805153394642, 0.55, 0.23180194846605365});
+  config = ConfigOf(6, 1.0 / 3, 0);
+  config.optimizer.lr_schedule = LrSchedule::kCosine;
+  ExpectRates(config, {0.5, 1, 1, 0.85355339059327373, 0.5, 0.14644660940672627});
+}
+
+// MultiStepLR; thirds and tenths of a run are not exact in f64.
+TEST(RateScheduleTest, StepMultipliesAtMilestones) {
+  TrainingConfig config = ConfigOf(10, 0, 1);
+  config.optimizer.lr_schedule = LrSchedule::kStep;
+  config.optimizer.lr_milestones = {0.3, 0.7};
+  ExpectRates(config, {1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01});
+  config.optimizer.lr_milestone_factor = 0.5;
+  config.optimizer.lr_milestones = {1.0 / 3, 2.0 / 3};
+  ExpectRates(config, {1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25});
+  config.run.max_updates = 3;
+  ExpectRates(config, {1, 0.5, 0.25});
+  // Every milestone of every length falls on the update that whole numbers give.
+  for (std::int64_t updates = 1; updates <= 300; ++updates) {
+    config.run.max_updates = updates;
+    for (std::int64_t at = 1; at < updates; ++at) {
+      config.optimizer.lr_milestones = {double(at) / double(updates)};
+      const LearningRateSchedule schedule(config);
+      EXPECT_EQ(schedule.Fraction(double(at - 1) / double(updates)), 1) << at << "/" << updates;
+      EXPECT_EQ(schedule.Fraction(double(at) / double(updates)), 0.5) << at << "/" << updates;
+    }
+  }
+  config = ConfigOf(10, 0.2, 1);
+  config.optimizer.lr_schedule = LrSchedule::kStep;
+  config.optimizer.lr_milestones = {0.5};
+  ExpectRates(config, {0.5, 1, 1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.1});
+}
+
 TEST(RateScheduleTest, RisesThenFallsAndIsNeverZero) {
   for (const std::int64_t updates : {1, 2, 3, 7, 100, 1001}) {
     for (const double warmup : {0.0, 0.01, 0.1, 0.5, 0.999}) {

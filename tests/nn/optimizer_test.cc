@@ -95,11 +95,12 @@ TEST(OptimizerTest, RmsPropMatchesFormulaForHundredSteps) {
   }
 }
 
-// torch.optim.SGD's page: b = μ b + g, θ = θ - γ b.
+// torch.optim.SGD's page: g = g + λ θ, b = μ b + g, θ = θ - γ b.
 TEST(OptimizerTest, SgdMatchesPyTorchFormulaForHundredSteps) {
-  for (const double momentum : {0.0, 0.9}) {
+  for (const auto& [momentum, decay] : {std::pair{0.0, 0.0}, {0.9, 0.0}, {0.0, 0.1}, {0.9, 0.1}}) {
     OptimizerConfig config = ConfigOf(OptimizerType::kSgd);
     config.momentum = momentum;
+    config.weight_decay = decay;
     const auto optimizer = Make(config);
     EXPECT_EQ(optimizer->slots().size(), momentum > 0 ? 1u : 0u);
     std::vector<float> value(kCount, 1);
@@ -108,7 +109,7 @@ TEST(OptimizerTest, SgdMatchesPyTorchFormulaForHundredSteps) {
       const std::vector<float> g = Gradient(std::uint64_t(t));
       optimizer->Step(g, 0.5f, 0.01f, value);
       for (std::size_t i = 0; i < kCount; ++i) {
-        b[i] = momentum * b[i] + 0.5 * double(g[i]);
+        b[i] = momentum * b[i] + 0.5 * double(g[i]) + decay * want[i];
         want[i] -= 0.01 * b[i];
       }
     }
@@ -320,14 +321,16 @@ TEST(OptimizerTest, GradientInPartsMatchesWhole) {
 
 // A gradient of 0: what is left is the decay, of the first half alone.
 TEST(OptimizerTest, WeightDecaySkipsUndecayedGroups) {
-  OptimizerConfig config = ConfigOf(OptimizerType::kAdam);
-  config.weight_decay = 0.5;
-  const auto optimizer = Make(config);
-  std::vector<float> value(kCount, 1), zero(kCount, 0);
-  const std::vector<Optimizer::Group> groups{{kCount / 2, 0.1f},
-                                             {kCount - kCount / 2, 0.1f, false}};
-  optimizer->StepGroups(zero, 1, groups, value);
-  for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(value[i], i < kCount / 2 ? 0.95f : 1) << i;
+  for (const OptimizerType type : {OptimizerType::kAdam, OptimizerType::kSgd}) {
+    OptimizerConfig config = ConfigOf(type);
+    config.weight_decay = 0.5;
+    const auto optimizer = Make(config);
+    std::vector<float> value(kCount, 1), zero(kCount, 0);
+    const std::vector<Optimizer::Group> groups{{kCount / 2, 0.1f},
+                                               {kCount - kCount / 2, 0.1f, false}};
+    optimizer->StepGroups(zero, 1, groups, value);
+    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(value[i], i < kCount / 2 ? 0.95f : 1) << i;
+  }
 }
 
 TEST(OptimizerTest, ElementWithoutGradientStaysZero) {

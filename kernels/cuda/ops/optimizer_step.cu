@@ -41,7 +41,7 @@ TROOP_DEVICE void RmsPropElement(const RmsPropStep& s, float gradient, float& m,
 
 template <bool kMomentum>
 TROOP_DEVICE void SgdElement(const SgdStep& s, float gradient, float& m, float& value) {
-  const float g = gradient * s.gradient_scale;
+  const float g = gradient * s.gradient_scale + s.weight_decay * value;
   if constexpr (kMomentum) {
     m = s.momentum * m + g;
     value = value - s.learning_rate * m;
@@ -50,10 +50,12 @@ TROOP_DEVICE void SgdElement(const SgdStep& s, float gradient, float& m, float& 
   }
 }
 
-// Interface of a rule: which state arrays it has, whether it decays weights, and its update.
+// Interface of a rule: which state arrays it has, how a step leaves out the weight decay, and its
+// update.
 struct AdamRule {
   using Step = AdamStep;
-  static constexpr bool kM = true, kV = true, kDecays = true;
+  static constexpr bool kM = true, kV = true;
+  TROOP_DEVICE static void LeaveOutDecay(Step& s) { s.decay_factor = 1; }
   TROOP_DEVICE static void Apply(const Step& s, float g, float& m, float& v, float& x) {
     AdamElement(s, g, m, v, x);
   }
@@ -62,16 +64,18 @@ struct AdamRule {
 template <bool kCentered>
 struct RmsPropRule {
   using Step = RmsPropStep;
-  static constexpr bool kM = kCentered, kV = true, kDecays = true;
+  static constexpr bool kM = kCentered, kV = true;
+  TROOP_DEVICE static void LeaveOutDecay(Step& s) { s.decay_factor = 1; }
   TROOP_DEVICE static void Apply(const Step& s, float g, float& m, float& v, float& x) {
     RmsPropElement<kCentered>(s, g, m, v, x);
   }
 };
-// SGD has no second moment and no decoupled weight decay.
+// SGD has no second moment; its weight decay is coupled.
 template <bool kMomentum>
 struct SgdRule {
   using Step = SgdStep;
-  static constexpr bool kM = kMomentum, kV = false, kDecays = false;
+  static constexpr bool kM = kMomentum, kV = false;
+  TROOP_DEVICE static void LeaveOutDecay(Step& s) { s.weight_decay = 0; }
   TROOP_DEVICE static void Apply(const Step& s, float g, float& m, float&, float& x) {
     SgdElement<kMomentum>(s, g, m, x);
   }
@@ -84,9 +88,7 @@ TROOP_KERNEL void StepKernel(const typename Rule::Step* step, OptimizerArrays a)
   typename Rule::Step s = *step;
   const std::int64_t i = (std::int64_t(blockIdx.x) * kThreads + threadIdx.x) * kEach;
   // Four elements never span two blocks of parameters.
-  if constexpr (Rule::kDecays) {
-    if (a.spared != nullptr && i < a.n && a.spared[i / kParameterBlock] != 0) s.decay_factor = 1;
-  }
+  if (a.spared != nullptr && i < a.n && a.spared[i / kParameterBlock] != 0) Rule::LeaveOutDecay(s);
   if (i + kEach <= a.n) {
     // Whole groups of four with vector accesses; state arrays only if the rule has them.
     const float4 g = *reinterpret_cast<const float4*>(a.gradient + i);

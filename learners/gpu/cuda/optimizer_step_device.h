@@ -43,7 +43,7 @@ TROOP_DEVICE void NextStep(const OptimizerRule& rule, double norm, OptimizerStat
     SetFactors(rule, t, rate, &s->adam);
   }
   s->rmsprop = {scale, float(rule.decay), float(1 - rule.decay), rate, float(rule.epsilon), decay};
-  s->sgd = {scale, float(rule.momentum), rate};
+  s->sgd = {scale, float(rule.momentum), rate, float(rule.weight_decay)};
 }
 
 }  // namespace troop::cuda

@@ -132,6 +132,7 @@ inline void RepairImages(Config* c) {
   d.image_flip = d.image_color_noise = 0;
   ModelConfig& m = c->model;
   m.image_height = m.image_width = m.image_channels = 0;
+  m.classifier_units = ModelConfig().classifier_units;
   if (ClassifiesImages(m.architecture)) m.architecture = ModelArchitecture::kBert;
 }
 
@@ -186,6 +187,18 @@ inline void RepairDemonstrations(Config* c) {
   }
   c->learner.demonstration_share = cloning || c->learner.batch_size < 2 ? 1 : 0.5;
   if (IsOffline(*c)) c->env.normalize_rewards = false;
+}
+
+// Milestones that rise from the end of the warm-up, if the schedule has any.
+inline void RepairSchedule(OptimizerConfig* o) {
+  const bool steps = o->lr_schedule == LrSchedule::kStep;
+  if (steps) o->final_lr_fraction = 1;
+  if (steps && o->lr_milestones.empty()) o->lr_milestones.resize(1);
+  if (!steps) o->lr_milestones.clear(), o->lr_milestone_factor = 0.1;
+  for (std::size_t i = 0; i < o->lr_milestones.size(); ++i) {
+    o->lr_milestones[i] = o->warmup_ratio + (1 - o->warmup_ratio) * double(i + 1) / 4;
+  }
+  if (o->lr_schedule == LrSchedule::kCosine && o->final_lr_fraction == 1) o->final_lr_fraction = 0;
 }
 
 // Clears the keys of a layer that its type does not have, and moves layers of images to the front.
@@ -349,11 +362,13 @@ inline void Repair(Config* c) {
       std::max({c->run.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
   if (c->fleet.learners > 1) c->network.normalize_observations = false;
   const bool rectified = c->optimizer.type == OptimizerType::kRAdam;
-  if ((c->optimizer.type != OptimizerType::kAdam && !rectified) ||
-      c->network.normalize_observations) {
+  const bool decays = c->optimizer.type == OptimizerType::kAdam || rectified ||
+                      c->optimizer.type == OptimizerType::kSgd;
+  if (!decays || c->network.normalize_observations) {
     c->optimizer.weight_decay = 0;
   }
   if (rectified) c->optimizer.beta2 = std::max(c->optimizer.beta2, 0.7);
+  RepairSchedule(&c->optimizer);
   if (c->network.normalize_observations) c->network.one_hot = 0;
   if (c->optimizer.type != OptimizerType::kSgd) c->optimizer.momentum = 0;
   if (c->replay.sampler != SelectorKind::kPrioritized || c->replay.final_beta < c->replay.beta) {

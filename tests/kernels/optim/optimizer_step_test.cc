@@ -81,10 +81,10 @@ TEST(OptimizerKernelsTest, LevelsMatchBitwiseForEveryLength) {
       k.rmsprop(SomeRmsPropStep(), length, s.gradient.data(), nullptr, s.v.data(), s.value.data());
       plain.push_back(s);
       s = RandomState(n);
-      k.sgd({0.37f, 0.9f, 0.011f}, length, s.gradient.data(), s.m.data(), s.value.data());
+      k.sgd({0.37f, 0.9f, 0.011f, 0.3f}, length, s.gradient.data(), s.m.data(), s.value.data());
       momentum.push_back(s);
       s = RandomState(n);
-      k.sgd({0.37f, 0, 0.011f}, length, s.gradient.data(), nullptr, s.value.data());
+      k.sgd({0.37f, 0, 0.011f, 0.3f}, length, s.gradient.data(), nullptr, s.value.data());
       sgd.push_back(s);
       s = RandomState(n);
       k.adagrad({0.37f, 0.011f, 1e-5f}, length, s.gradient.data(), s.v.data(), s.value.data());
@@ -252,10 +252,13 @@ TEST(OptimizerKernelsTest, RmsPropMatchesF64Formula) {
 
 TEST(OptimizerKernelsTest, SgdAdaGradAndSumsMatchF64Formulas) {
   const State before = RandomState(37);
-  State with = before, without = before, adagrad = before, sum = before, plain_sum = before;
+  State with = before, without = before, decayed = before, adagrad = before, sum = before,
+        plain_sum = before;
   const OptimizerKernels& k = OptimizerKernelsFor(BestCpuLevel());
   k.sgd({0.37f, 0.9f, 0.011f}, 37, with.gradient.data(), with.m.data(), with.value.data());
   k.sgd({0.37f, 0.9f, 0.011f}, 37, without.gradient.data(), nullptr, without.value.data());
+  k.sgd({0.37f, 0.9f, 0.011f, 0.3f}, 37, decayed.gradient.data(), decayed.m.data(),
+        decayed.value.data());
   k.adagrad({0.37f, 0.011f, 1e-5f}, 37, adagrad.gradient.data(), adagrad.v.data(),
             adagrad.value.data());
   k.add_scaled(37, 0.37f, sum.gradient.data(), sum.value.data());
@@ -268,6 +271,8 @@ TEST(OptimizerKernelsTest, SgdAdaGradAndSumsMatchF64Formulas) {
     EXPECT_NEAR(with.value[i], value - 0.011 * m, 5e-7);
     EXPECT_NEAR(without.value[i], value - 0.011 * g, 5e-7);
     EXPECT_EQ(without.m[i], before.m[i]);
+    EXPECT_NEAR(decayed.m[i], m + 0.3 * value, 5e-7);
+    EXPECT_NEAR(decayed.value[i], value - 0.011 * (m + 0.3 * value), 5e-7);
     const double v = double(before.v[i]) + g * g;
     EXPECT_NEAR(adagrad.v[i], v, 2e-6);
     EXPECT_NEAR(adagrad.value[i], value - 0.011 * g / (std::sqrt(v) + 1e-5), 5e-7);

@@ -158,9 +158,9 @@ TEST(ReplaySamplerFaultsTest, RejectsVanishingProbabilities) {
   }
 }
 
-// Former fault: while both limiters waited for inserts, each shard was asked for its credit without
-// a pause, until the channels accepted no further call. Then the drain could not be sent, and the
-// learner waited at the end of the run for good.
+// Former fault: while both limiters waited for inserts, the sampler requested the credit of each
+// without a pause, until the channels accepted no further call. Then the drain could not be sent,
+// and the learner waited at the end of the run for good.
 TEST(ReplaySamplerFaultsTest, DrainsAfterLongWaitForInserts) {
   RelayWorld world(Limited(), 2);
   const auto writer = MakeReplayWriter(world.ConnectAll(Role::kActor), SmallSpec(), {});
@@ -186,7 +186,7 @@ TEST(ReplaySamplerFaultsTest, DrainsAfterLongWaitForInserts) {
   // Both ratios are exhausted: 2 (30 - 10) samples for each shard, and the band.
   EXPECT_GE(batches, 6);
   EXPECT_LE(batches, 9);
-  EXPECT_LT(questions, 100);             // 5 s with pauses of 20 ms to 2 s
+  EXPECT_LT(questions, 100);  // 5 s with pauses of 20 ms to 2 s
   EXPECT_EQ(sampler->shards_alive(), 2);
   sampler->Drain();
   auto last = WaitFor(&world, sampler.get());
