@@ -305,8 +305,9 @@ void EvaluatorNode::Report() {
   metrics_.Count("evaluator/episodes", double(report.episodes));
   for (const auto& [name, value] : running_->Measures()) {
     metrics_.Gauge("evaluator/" + name, value);
-    report.measures.push_back({name, value});
+    report.measures.push_back({.name = name, .value = value});
   }
+  if (running_final_) running_->AddDetails(&report);
   member_->report().evaluations.push_back(report);
   final_done_ = final_done_ || running_final_;
   // Accuracies on the validation and on the test examples are not comparable.

@@ -147,12 +147,7 @@ Status DrawConfusion(const TextScores& scores, const std::vector<std::string>& n
         "--confusion: the model does not predict one of several classes on the CPU, so it has no "
         "confusion matrix; omit it");
   }
-  // The classes have the names that predictions have.
-  const MatrixPlot plot{.title = "Confusion matrix",
-                        .row_label = "true class",
-                        .column_label = "predicted class",
-                        .names = names,
-                        .counts = scores.confusion};
+  const MatrixPlot plot = ConfusionPlot(scores, names);
   TROOP_ASSIGN_OR_RETURN(const auto folder, MakeDiskStorage(path.parent_path().string()));
   if (path.extension() == ".svg") {
     TROOP_ASSIGN_OR_RETURN(const std::string text, SvgMatrixPlot(plot));

@@ -3,9 +3,11 @@
 #include "apps/deploy/text_scores_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 namespace troop {
 namespace {
@@ -32,6 +34,28 @@ std::size_t WidthOf(const TextScores& scores, std::span<const std::string> names
   for (std::size_t i = 0; i < scores.classes.size(); ++i)
     width = std::max(width, NameOf(names, i).size());
   return width;
+}
+
+// The text as a cell of a Markdown table: labels come from the files of users.
+std::string Escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::string_view("|\\`*<").find(c) != std::string_view::npos) out += '\\';
+    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return out;
+}
+
+// A row of a Markdown table.
+std::string Row(std::span<const std::string> cells) {
+  return fmt::format("| {} |\n", fmt::join(cells, " | "));
+}
+
+// The head of a Markdown table, whose first column has texts and whose others have numbers.
+std::string Head(std::span<const std::string> cells) {
+  std::string out = Row(cells) + "|---|";
+  for (std::size_t i = 1; i < cells.size(); ++i) out += "---:|";
+  return out + "\n";
 }
 
 }  // namespace
@@ -72,6 +96,51 @@ std::string TextScoresTables(const TextScores& scores, std::span<const std::stri
     out += "\n";
   }
   return out;
+}
+
+// The tables of TextScoresTables.
+std::string TextScoresMarkdown(const TextScores& scores, std::span<const std::string> names) {
+  std::string out = Head(std::vector<std::string>{"measure", "value", "95 % interval"});
+  for (const TextMetric& metric : scores.metrics) {
+    const std::string interval =
+        metric.interval
+            ? fmt::format("{} to {}", Cell(metric.interval->low), Cell(metric.interval->high))
+            : "-";
+    out += Row(std::vector<std::string>{metric.name, Cell(metric.value), interval});
+  }
+  if (scores.classes.empty()) return out;
+  // The classes one by one, against all others.
+  out += "\n" + Head(std::vector<std::string>{"class", "precision", "recall", "f1", "auc",
+                                              "examples", "predicted"});
+  for (std::size_t i = 0; i < scores.classes.size(); ++i) {
+    const ClassMetrics& one = scores.classes[i];
+    out += Row(std::vector<std::string>{
+        Escaped(NameOf(names, i)), Cell(one.precision), Cell(one.recall), Cell(one.f1),
+        Cell(one.auc), fmt::to_string(one.support), fmt::to_string(one.predicted)});
+  }
+  const std::size_t classes = scores.confusion.size();
+  if (classes == 0 || classes > kConfusionColumnsMax) return out;
+  // Rows are true classes, columns predicted ones.
+  std::vector<std::string> cells = {"true class \\ predicted class"};
+  for (std::size_t j = 0; j < classes; ++j) cells.push_back(Escaped(NameOf(names, j)));
+  out += "\n" + Head(cells);
+  for (std::size_t i = 0; i < classes; ++i) {
+    cells = {Escaped(NameOf(names, i))};
+    for (const std::int64_t count : scores.confusion[i]) cells.push_back(fmt::to_string(count));
+    out += Row(cells);
+  }
+  return out;
+}
+
+// The classes have the names that predictions have.
+MatrixPlot ConfusionPlot(const TextScores& scores, std::span<const std::string> names) {
+  MatrixPlot plot{.title = "Confusion matrix",
+                  .row_label = "true class",
+                  .column_label = "predicted class",
+                  .names = {},
+                  .counts = scores.confusion};
+  for (std::size_t i = 0; i < scores.confusion.size(); ++i) plot.names.push_back(NameOf(names, i));
+  return plot;
 }
 
 // "confusion" has all classes, whatever their number.

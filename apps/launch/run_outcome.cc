@@ -5,16 +5,24 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
+#include "apps/deploy/text_scores_report.h"
 #include "apps/planner/training_report.h"
+#include "core/graphics/plot/line_plot.h"
+#include "core/graphics/plot/matrix_plot.h"
 #include "fleet/launcher/exit_code.h"
 #include "fleet/run/run_status.h"
 #include "fleet/run/task_info.h"
 #include "learners/checkpoint.h"
 #include "learners/supervised/supervised.h"
+#include "learners/supervised/text_metrics.h"
+#include "learners/supervised/text_predictor.h"
 
 namespace troop {
 namespace {
+
+constexpr char kConfusionPicture[] = "confusion.png";
 
 // The last line states how to continue, also if no checkpoint was written.
 int ReportInterrupted(const RunFolder& folder, const RunView& view) {
@@ -24,7 +32,28 @@ int ReportInterrupted(const RunFolder& folder, const RunView& view) {
   return kExitInterrupted;
 }
 
-// Prints the learning report and writes it to report.md of the run folder.
+// The measures of the final evaluation as Markdown; empty without one, and for one without
+// measures. Writes its confusion matrix as a picture next to the report, which shows it.
+std::string ReportMeasures(const RunFolder& folder, const RunView& view) {
+  if (view.evaluations.empty() || !view.evaluations.back().final) return "";
+  const TextScores scores = ReportedScores(view.evaluations.back());
+  if (scores.metrics.empty()) return "";
+  const std::vector<std::string> names = NamesOfClasses(folder.config.model);
+  std::string report = "\n" + TextScoresMarkdown(scores, names);
+  // A program without plots has the table alone.
+  if (scores.confusion.empty() || !CheckPlots().ok()) return report;
+  const Result<Buffer> picture = DrawMatrixPlot(ConfusionPlot(scores, names));
+  const Status drawn = picture.ok()
+                           ? folder.storage->WriteAtomic(kConfusionPicture, picture->bytes())
+                           : picture.status();
+  if (!drawn.ok()) {
+    fmt::print(stderr, "troop: {}: {}\n", kConfusionPicture, drawn.message());
+    return report;
+  }
+  return report + fmt::format("\n![confusion matrix]({})\n", kConfusionPicture);
+}
+
+// Prints the report of learning and its results and writes it to report.md of the run folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
   // A plan compares other meshes with this one; its failure must not hide the report.
   const Peak peak = MeasurePeak(folder.config);
@@ -33,9 +62,10 @@ void ReportLearning(const RunFolder& folder, const RunView& view) {
     plan = PlanRun(folder.config);
     if (!plan.ok()) fmt::print(stderr, "troop: no mesh plan: {}\n", plan.status().message());
   }
+  // A run on images counts no tokens, to which the rates refer: it has the measures alone.
   const std::string report =
-      LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr);
-  // A run on images counts no tokens, to which the report's rates refer.
+      LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr) +
+      ReportMeasures(folder, view);
   if (report.empty()) return;
   const Status written = folder.storage->WriteAtomic("report.md", report);
   if (!written.ok()) fmt::print(stderr, "troop: report.md: {}\n", written.message());

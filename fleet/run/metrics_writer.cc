@@ -2,6 +2,7 @@
 #include "fleet/run/metrics_writer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -28,8 +29,18 @@ std::string ScoreName(const Config& config) {
 // The measures of an evaluation by their names (f1_macro, auc, …); undefined ones are null.
 JsonObject MeasuresOf(const EvaluationReport& report) {
   JsonObject metrics;
-  for (const auto& [name, value] : report.measures) metrics.Add(name, value);
+  for (const EvaluationMeasure& measure : report.measures) metrics.Add(measure.name, measure.value);
   return metrics;
+}
+
+// Their 95 % intervals by the same names, as [low, high].
+JsonObject IntervalsOf(const EvaluationReport& report) {
+  JsonObject intervals;
+  for (const EvaluationMeasure& measure : report.measures) {
+    if (std::isnan(measure.low)) continue;
+    intervals.Add(measure.name, JsonArray().Add(measure.low).Add(measure.high));
+  }
+  return intervals;
 }
 
 // A longer file of an earlier part is ignored, with a warning.
@@ -278,10 +289,10 @@ void MetricsWriter::WriteEvaluations(const RunView& view, const RunThroughput&) 
       board.AddScalar("evaluation/loss", e.loss);
       board.AddScalar("evaluation/" + score, e.return_mean / 100);
       // The score is among the measures, and has been added.
-      for (const auto& [name, value] : e.measures) {
-        if (name == score) continue;
-        line.Add(name, value);
-        board.AddScalar("evaluation/" + name, value);
+      for (const EvaluationMeasure& measure : e.measures) {
+        if (measure.name == score) continue;
+        line.Add(measure.name, measure.value);
+        board.AddScalar("evaluation/" + measure.name, measure.value);
       }
     } else {
       board.AddScalar("evaluation/return_mean", e.return_mean);
@@ -395,7 +406,8 @@ Status MetricsWriter::Finish(const RunView& view, const RunThroughput& rates,
         .Add("final_return_max", e.return_max)
         .Add("final_episodes", e.episodes)
         .Add("final_updates", UpdatesOf(e.weights_version));
-    if (view.supervised) result.Add("final_metrics", MeasuresOf(e));
+    if (view.supervised)
+      result.Add("final_metrics", MeasuresOf(e)).Add("final_intervals", IntervalsOf(e));
   }
   return files_->run->WriteAtomic("result.json", result.str() + "\n");
 }

@@ -18,6 +18,7 @@ namespace {
 constexpr std::int64_t kPixelsOfSlice = std::int64_t{1} << 22;
 // Small images gain nothing from larger batches.
 constexpr std::int64_t kImagesOfSlice = 256;
+constexpr char kTop5Name[] = "top5_accuracy";  // a measure that texts do not have
 
 }  // namespace
 
@@ -95,8 +96,19 @@ std::vector<std::pair<std::string, double>> ImageEvaluator::Measures() const {
     const TextMetric* const metric = scores.Find(name);
     measures.emplace_back(name, metric == nullptr ? NAN : metric->value);
   }
-  measures.emplace_back("top5_accuracy", top5());
+  measures.emplace_back(kTop5Name, top5());
   return measures;
+}
+
+// The top-5 accuracy is a proportion, too, but has no bootstrap.
+void ImageEvaluator::AddDetails(EvaluationReport* report) const {
+  ReportScores(Scores(metrics_.QuickResamples()), report);
+  for (EvaluationMeasure& measure : report->measures) {
+    if (measure.name != kTop5Name) continue;
+    const auto [low, high] = WilsonInterval(double(outcome_.top5), double(outcome_.rows));
+    measure.low = low;
+    measure.high = high;
+  }
 }
 
 // Accuracy in %, in the fields of an episode's return; minimum and maximum are its Wilson interval.

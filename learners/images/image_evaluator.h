@@ -27,6 +27,7 @@ class ImageEvaluator final : public Evaluator {
   EvaluationReport Report() const override;
   // The measures of Scores without intervals, and top5_accuracy.
   std::vector<std::pair<std::string, double>> Measures() const override;
+  void AddDetails(EvaluationReport* report) const override;
   // All measures with intervals, like TextEvaluator::Scores. REQUIRES: over, and no error.
   TextScores Scores(int resamples) const;
   int affordable_resamples() const { return metrics_.AffordableResamples(); }

@@ -111,6 +111,11 @@ std::vector<std::pair<std::string, double>> TextEvaluator::Measures() const {
   return measures;
 }
 
+// A bootstrap that would delay the role's heartbeat is left to `troop eval`.
+void TextEvaluator::AddDetails(EvaluationReport* report) const {
+  ReportScores(Scores(metrics_.QuickResamples()), report);
+}
+
 // Accuracy in %, in the fields of an episode's return; minimum and maximum are its Wilson interval.
 // Standard deviation of a share p of n reviews: sqrt(p (1 - p) / n). A regression has its Pearson
 // correlation instead, 0 if that is undefined, with the interval of Fisher's transformation.

@@ -28,6 +28,7 @@ class TextEvaluator final : public Evaluator {
   const Status& error() const override { return status_; }
   EvaluationReport Report() const override;
   std::vector<std::pair<std::string, double>> Measures() const override;
+  void AddDetails(EvaluationReport* report) const override;
   // All measures with bootstrap intervals for `resamples` > 0, keyed by the run's seed; none for a
   // masked LM and on a GPU. REQUIRES: over, and no error.
   TextScores Scores(int resamples) const;

@@ -13,6 +13,8 @@ namespace troop {
 namespace {
 
 constexpr std::size_t kMetricsMax = 4;
+// The 2.5 % and 97.5 % percentiles of fewer are about the extremes.
+constexpr int kResamplesMin = 100;
 using Values = std::array<std::optional<double>, kMetricsMax>;
 
 // Names of Values, the main metric first.
@@ -225,6 +227,56 @@ const TextMetric* TextScores::Find(std::string_view name) const {
   return it == metrics.end() ? nullptr : &*it;
 }
 
+// The measures stay as they are: a report has further ones, such as the top-5 accuracy of images.
+void ReportScores(const TextScores& scores, EvaluationReport* report) {
+  for (EvaluationMeasure& measure : report->measures) {
+    const TextMetric* const metric = scores.Find(measure.name);
+    if (metric == nullptr || !metric->interval) continue;
+    measure.low = metric->interval->low;
+    measure.high = metric->interval->high;
+  }
+  if (scores.classes.size() > kReportedClassesMax) return;
+  for (const ClassMetrics& one : scores.classes) {
+    report->classes.push_back({.support = one.support,
+                               .predicted = one.predicted,
+                               .precision = one.precision.value_or(kUndefined),
+                               .recall = one.recall.value_or(kUndefined),
+                               .f1 = one.f1.value_or(kUndefined),
+                               .auc = one.auc.value_or(kUndefined)});
+  }
+  for (const auto& row : scores.confusion)
+    report->confusion.insert(report->confusion.end(), row.begin(), row.end());
+}
+
+// The report came in a message, so the size of its matrix is not trusted.
+TextScores ReportedScores(const EvaluationReport& report) {
+  const auto defined = [](double value) {
+    return std::isnan(value) ? std::nullopt : std::optional(value);
+  };
+  TextScores scores{.examples = report.episodes};
+  for (const EvaluationMeasure& measure : report.measures) {
+    if (!defined(measure.value)) continue;
+    TextMetric metric{.name = measure.name, .value = measure.value, .interval = {}};
+    if (defined(measure.low) && defined(measure.high))
+      metric.interval = ConfidenceInterval{measure.low, measure.high};
+    scores.metrics.push_back(std::move(metric));
+  }
+  for (const EvaluationClass& one : report.classes) {
+    scores.classes.push_back({.support = one.support,
+                              .predicted = one.predicted,
+                              .precision = defined(one.precision),
+                              .recall = defined(one.recall),
+                              .f1 = defined(one.f1),
+                              .auc = defined(one.auc)});
+  }
+  // [classes, classes], row by row.
+  const std::size_t k = report.classes.size();
+  if (k == 0 || report.confusion.size() != k * k) return scores;
+  for (auto row = report.confusion.begin(); row != report.confusion.end(); row += std::ptrdiff_t(k))
+    scores.confusion.emplace_back(row, row + std::ptrdiff_t(k));
+  return scores;
+}
+
 TextMetrics::TextMetrics(ProblemType problem, std::int64_t outputs)
     : problem_(problem), outputs_(std::size_t(outputs)) {}
 
@@ -248,10 +300,13 @@ void TextMetrics::Add(const TextBatch& batch, std::span<const float> logits) {
 }
 
 // 2·10⁸ visits of an output take about a second.
-int TextMetrics::AffordableResamples() const {
+int TextMetrics::QuickResamples() const {
   const double visits = double(std::max<std::int64_t>(1, examples_)) * double(outputs_);
-  return int(std::clamp(2e8 / visits, 100.0, 1000.0));
+  const int quick = int(std::min(2e8 / visits, 1000.0));
+  return quick < kResamplesMin ? 0 : quick;
 }
+
+int TextMetrics::AffordableResamples() const { return std::max(kResamplesMin, QuickResamples()); }
 
 // Steps: columns of the predictions, the measures with their intervals, the classes.
 TextScores TextMetrics::Compute(const Bootstrap& bootstrap) const {

@@ -10,6 +10,7 @@
 #include "core/config/problem_type.h"
 #include "core/metrics/wilson_interval.h"
 #include "learners/supervised/text_step.h"
+#include "net/control/evaluation_report.h"
 
 namespace troop {
 
@@ -50,6 +51,14 @@ struct TextScores {
   // The metric of that name; nullptr: undefined.
   const TextMetric* Find(std::string_view name) const;
 };
+// Classes at most that a report holds, as it travels in a heartbeat; more are left out.
+inline constexpr std::size_t kReportedClassesMax = 200;
+// Adds the classes, the confusion matrix and the intervals of the measures that a report has by
+// name.
+void ReportScores(const TextScores& scores, EvaluationReport* report);
+// The scores that a report holds; a confusion matrix of another size than its classes is left out.
+TextScores ReportedScores(const EvaluationReport& report);
+
 // Names of all metrics of a kind of prediction, the main one first.
 std::span<const std::string_view> MetricNames(ProblemType problem);
 // Name of the metric by which checkpoints are compared; more is better.
@@ -78,7 +87,10 @@ class TextMetrics {
   // Computes all measures, in O(n log m) for each output, of which m examples are positive, and
   // O(n) for each output and resample.
   TextScores Compute(const Bootstrap& bootstrap) const;
-  // Number of resamples that takes about a second at most, up to 1000.
+  // Number of resamples that takes about a second at most, up to 1000; 0 if that would be fewer
+  // than 100, whose percentiles are poor.
+  int QuickResamples() const;
+  // QuickResamples, but at least 100.
   int AffordableResamples() const;
 
  private:

@@ -1,20 +1,47 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 namespace troop {
 
+// The value of a measure without one.
+inline constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+
+// True for equal values, and for two undefined ones: a report that is sent again must equal itself.
+inline bool SameMeasure(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
 // A measure of an evaluation by its name, such as "f1_macro".
 struct EvaluationMeasure {
   std::string name;
-  double value = 0;  // NaN: undefined
+  double value = 0;                            // NaN: undefined
+  double low = kUndefined, high = kUndefined;  // 95 % interval; NaN: not computed
   template <class A>
   void serialize(A& a) {
-    a(name, value);
+    a(name, value, low, high);
   }
-  bool operator==(const EvaluationMeasure&) const = default;
+  bool operator==(const EvaluationMeasure& o) const {
+    return name == o.name && SameMeasure(value, o.value) && SameMeasure(low, o.low) &&
+           SameMeasure(high, o.high);
+  }
+};
+
+// The measures of one class against all others, or of one label. NaN: undefined.
+struct EvaluationClass {
+  std::int64_t support = 0, predicted = 0;  // examples with the class, and with this prediction
+  double precision = kUndefined, recall = kUndefined, f1 = kUndefined, auc = kUndefined;
+  template <class A>
+  void serialize(A& a) {
+    a(support, predicted, precision, recall, f1, auc);
+  }
+  bool operator==(const EvaluationClass& o) const {
+    return support == o.support && predicted == o.predicted &&
+           SameMeasure(precision, o.precision) && SameMeasure(recall, o.recall) &&
+           SameMeasure(f1, o.f1) && SameMeasure(auc, o.auc);
+  }
 };
 
 // The outcome of an evaluation.
@@ -29,10 +56,14 @@ struct EvaluationReport {
   // length_mean is in tokens, and loss is the mean cross-entropy.
   double loss = 0;
   std::vector<EvaluationMeasure> measures{};  // supervised
+  // Only a final evaluation of classes or labels, and only of a limited number of them: the classes
+  // in the order of the outputs, and [classes, classes] examples by true and predicted class.
+  std::vector<EvaluationClass> classes{};
+  std::vector<std::int64_t> confusion{};
   template <class A>
   void serialize(A& a) {
     a(weights_version, steps, episodes, return_mean, return_std, return_min, return_max,
-      length_mean, final, loss, measures);
+      length_mean, final, loss, measures, classes, confusion);
   }
   bool operator==(const EvaluationReport&) const = default;
 };

@@ -36,6 +36,9 @@ class Evaluator {
   // Further measures of the trial by name, besides the report's; they become gauges of the role.
   // REQUIRES: as Report.
   virtual std::vector<std::pair<std::string, double>> Measures() const { return {}; }
+  // Adds to a report that has the measures what takes longer and only a final one holds: their
+  // intervals, and the classes. Blocks for seconds at most. REQUIRES: as Report.
+  virtual void AddDetails(EvaluationReport*) const {}
   // The pictures of a trial with `video`, once; empty: there are none. REQUIRES: as Report.
   virtual std::vector<Picture> TakeFrames() { return {}; }
   // Results excluded from this trial: non-finite rewards or observations, and environment faults.

@@ -1,5 +1,6 @@
 // A whole supervised run: learners that share batches, through a death, a stop and a resume.
 
+#include "core/graphics/plot/line_plot.h"
 #include "learners/checkpoint.h"
 #include "tests/datasets/data.h"
 #include "tests/system/troop_process.h"
@@ -75,7 +76,14 @@ TEST_F(SupervisedTest, LearnsFourClassesOfPairs) {
   ASSERT_EQ(troop->Wait(), 0) << troop->output();
   // By chance: 25 %.
   EXPECT_GE(Json(run() + "/result.json").Find("final_return_mean")->number, 60) << troop->output();
-  EXPECT_TRUE(std::filesystem::exists(run() + "/report.md"));
+  // The report has the measures of the final evaluation, and what `troop eval` would print.
+  const std::string report = FileText(run() + "/report.md");
+  EXPECT_THAT(report,
+              testing::ContainsRegex("\\| accuracy \\| [01][.][0-9]+ \\| [01][.0-9]+ to [01][.]"));
+  EXPECT_THAT(report, testing::HasSubstr("predicted class | no/no | no/yes | yes/no | yes/yes |"));
+  EXPECT_EQ(report.find("![confusion matrix](confusion.png)") != std::string::npos,
+            std::filesystem::exists(run() + "/confusion.png"));
+  EXPECT_EQ(CheckPlots().ok(), std::filesystem::exists(run() + "/confusion.png"));
   EXPECT_TRUE(
       FileHas(run() + "/config.toml", R"(labels = ["no/no", "no/yes", "yes/no", "yes/yes"])"));
 }
@@ -101,6 +109,10 @@ TEST_F(SupervisedTest, LearnsNumbersAndPredictsThem) {
   const JsonValue* const metrics = result.Find("final_metrics");
   ASSERT_NE(metrics, nullptr);
   EXPECT_GT(metrics->Find("pearson")->number, 0.9) << troop->output();
+  const JsonValue* const bounds = result.Find("final_intervals")->Find("mse");
+  EXPECT_LE(bounds->array[0].number, metrics->Find("mse")->number);
+  EXPECT_GE(bounds->array[1].number, metrics->Find("mse")->number);
+  EXPECT_TRUE(FileHas(run() + "/report.md", "| spearman | "));
   EXPECT_NEAR(result.Find("final_return_mean")->number, 100 * metrics->Find("pearson")->number,
               1e-3);
   // The answers of a file, in its order.

@@ -26,6 +26,24 @@ TEST(TextScoresReportTest, TablesHaveNamesAndDashesForUndefinedValues) {
   EXPECT_THAT(text, HasSubstr("anger         1         1\n"));
 }
 
+// A label with a bar would end its cell, and one with a line break its row.
+TEST(TextScoresReportTest, MarkdownTablesKeepLabelsInTheirCells) {
+  const std::vector<std::string> names = {"calm|quiet", "an\nger"};
+  const std::string text = TextScoresMarkdown(Scores(), names);
+  EXPECT_THAT(text, HasSubstr("| measure | value | 95 % interval |\n|---|---:|---:|\n"));
+  EXPECT_THAT(text, HasSubstr("| accuracy | 0.8000 | 0.6000 to 1.0000 |\n| auc | 0.7500 | - |\n"));
+  EXPECT_THAT(text, HasSubstr("| an ger | - | 0.5000 | - | - | 2 | 1 |\n"));
+  EXPECT_THAT(text, HasSubstr("predicted class | calm\\|quiet | an ger |\n|---|---:|---:|\n"
+                              "| calm\\|quiet | 3 | 0 |\n| an ger | 1 | 1 |\n"));
+}
+
+// The picture has a name for each row, as the tables do.
+TEST(TextScoresReportTest, PictureNamesEachClass) {
+  const MatrixPlot plot = ConfusionPlot(Scores(), std::vector<std::string>{"calm"});
+  EXPECT_EQ(plot.names, (std::vector<std::string>{"calm", "LABEL_1"}));
+  EXPECT_EQ(plot.counts, Scores().confusion);
+}
+
 TEST(TextScoresReportTest, JsonHasNullForUndefinedValues) {
   JsonObject json;
   AddTextScores(Scores(), std::vector<std::string>{"calm"}, &json);

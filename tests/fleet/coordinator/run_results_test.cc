@@ -15,6 +15,19 @@ TEST(RunResultsTest, EvaluationCountsOnce) {
   EXPECT_EQ(results.last_evaluation()->return_mean, 1.5);
 }
 
+// Regression: an undefined measure is not equal to itself, so a repeated heartbeat had its
+// evaluation counted twice.
+TEST(RunResultsTest, EvaluationWithUndefinedMeasuresCountsOnce) {
+  RunResults results("", 0);
+  EvaluationReport evaluation{.steps = 10, .episodes = 3};
+  evaluation.measures = {{.name = "auc", .value = kUndefined}};
+  evaluation.classes = {{.support = 3}};
+  EXPECT_TRUE(results.AddEvaluation(evaluation));
+  EXPECT_FALSE(results.AddEvaluation(evaluation));
+  evaluation.measures[0].value = 0.5;
+  EXPECT_TRUE(results.AddEvaluation(evaluation));
+}
+
 TEST(RunResultsTest, StartsFromResumedCheckpoint) {
   RunResults results("checkpoints/7", 7);
   RunView view;

@@ -64,6 +64,15 @@ TEST(ImageEvaluatorTest, CountsFirstAndFirstFiveClasses) {
   // Each class twice: the mean of log Σ exp + label.
   EXPECT_NEAR(report.loss, std::log(Sum()) + 2.5, 1e-5);
   EXPECT_EQ((*trial)->Scores(0).confusion[3][0], 2);
+  // Wilson's interval of 10 of 12, by scipy's binomtest(10, 12).proportion_ci(method="wilson").
+  EvaluationReport final = report;
+  final.measures = {{.name = "accuracy", .value = 1.0 / 6},
+                    {.name = "top5_accuracy", .value = 5.0 / 6}};
+  (*trial)->AddDetails(&final);
+  EXPECT_NEAR(final.measures[1].low, 0.551969, 1e-5);
+  EXPECT_NEAR(final.measures[1].high, 0.953035, 1e-5);
+  EXPECT_LT(final.measures[0].low, 1.0 / 6);
+  EXPECT_EQ(final.confusion[3 * 6], 2);
 }
 
 // Every second of 12 images: the classes 0, 2 and 4 in turn.

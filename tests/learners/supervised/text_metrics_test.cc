@@ -161,6 +161,58 @@ TEST(TextMetricsTest, ResamplesAreFewerForManyOutputs) {
   batch.targets.resize(512 << 10);
   many.Add(batch, std::vector<float>(512 << 10));
   EXPECT_EQ(many.AffordableResamples(), 381);  // 2e8 / 2^19
+  EXPECT_EQ(many.QuickResamples(), 381);
+  // Twelve times as many outputs: 31 resamples are too few for percentiles.
+  for (int i = 0; i < 11; ++i) many.Add(batch, std::vector<float>(512 << 10));
+  EXPECT_EQ(many.QuickResamples(), 0);
+  EXPECT_EQ(many.AffordableResamples(), 100);
+}
+
+// Scores of two classes, of which one is never predicted, so that its precision is undefined.
+TextScores ScoresOfTwoClasses() {
+  TextScores scores{.examples = 3};
+  scores.metrics = {{"accuracy", 2.0 / 3, ConfidenceInterval{0, 1}}, {"f1_macro", 0.4, {}}};
+  scores.classes = {{.support = 2, .predicted = 3, .precision = 2.0 / 3, .recall = 1, .f1 = 0.8},
+                    {.support = 1, .recall = 0, .f1 = 0}};
+  scores.confusion = {{2, 0}, {1, 0}};
+  return scores;
+}
+
+TEST(TextMetricsTest, ReportHoldsWhatIsDefined) {
+  const TextScores scores = ScoresOfTwoClasses();
+  EvaluationReport report{.episodes = 3,
+                          .measures = {{.name = "accuracy", .value = 2.0 / 3},
+                                       {.name = "f1_macro", .value = 0.4},
+                                       {.name = "auc", .value = kUndefined}}};
+  ReportScores(scores, &report);
+  EXPECT_EQ(report.measures[0].high, 1);
+  EXPECT_TRUE(std::isnan(report.measures[1].low));
+  EXPECT_EQ(report.confusion, (std::vector<std::int64_t>{2, 0, 1, 0}));
+  const TextScores back = ReportedScores(report);
+  ASSERT_EQ(back.metrics.size(), 2u);  // the area is undefined
+  EXPECT_EQ(back.metrics[0].interval->high, 1);
+  EXPECT_FALSE(back.metrics[1].interval);
+  EXPECT_EQ(back.confusion, scores.confusion);
+  ASSERT_EQ(back.classes.size(), 2u);
+  EXPECT_EQ(back.classes[0].precision, 2.0 / 3);
+  EXPECT_FALSE(back.classes[1].precision);
+  EXPECT_EQ(back.classes[1].recall, 0);
+}
+
+// A report arrives in a message, whose matrix may have any size.
+TEST(TextMetricsTest, ReportedMatrixOfAnotherSizeIsLeftOut) {
+  EvaluationReport report;
+  ReportScores(ScoresOfTwoClasses(), &report);
+  report.confusion.insert(report.confusion.end(), {7, 8});
+  EXPECT_TRUE(ReportedScores(report).confusion.empty());
+  report.confusion.clear();
+  EXPECT_TRUE(ReportedScores(report).confusion.empty());
+  // A heartbeat does not carry the classes of a large model.
+  TextScores many;
+  many.classes.resize(kReportedClassesMax + 1);
+  EvaluationReport small;
+  ReportScores(many, &small);
+  EXPECT_TRUE(small.classes.empty());
 }
 
 // All pairs of a positive and a negative example, with ties and examples that occur several times.

@@ -60,9 +60,20 @@ TEST(ControlBytesTest, EnvSpecArrivesUnchanged) {
 }
 
 TEST(ControlBytesTest, HeartbeatKeepsItsLayout) {
-  const EvaluationReport evaluation{
-      7, 100, 10, 1.5, 0.25, -1, 3, 42, true, 0.125, {{"f1_macro", 0.5}}};
-  EXPECT_EQ(DigestOf(evaluation), BodyDigest(97, 3666036139u));
+  const EvaluationReport evaluation{7,
+                                    100,
+                                    10,
+                                    1.5,
+                                    0.25,
+                                    -1,
+                                    3,
+                                    42,
+                                    true,
+                                    0.125,
+                                    {{"f1_macro", 0.5, 0.25, 0.75}},
+                                    {{1, 2, 3, 4, 5, 6}},
+                                    {7}};
+  EXPECT_EQ(DigestOf(evaluation), BodyDigest(177, 777231387u));
   HeartbeatRequest request{.endpoint = "tcp://h:2",
                            .steps_done = 11,
                            .steps_wanted = 12,
@@ -76,7 +87,7 @@ TEST(ControlBytesTest, HeartbeatKeepsItsLayout) {
                            .blocked = "full disk",
                            .ended = "stopped"};
   request.metrics["actor/steps"].value = 17;
-  EXPECT_EQ(DigestOf(request), BodyDigest(223, 5403527u));
+  EXPECT_EQ(DigestOf(request), BodyDigest(303, 2848113535u));
   const HeartbeatReply reply{.phase = Phase::kDraining,
                              .stop = true,
                              .steps_granted = 21,
