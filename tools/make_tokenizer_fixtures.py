@@ -9,7 +9,8 @@ bert/, albert/, xlmr/: tokenizer.json with the components of these models. The t
 trained on reviews of IMDB ($TROOP_DATA or ../shared/data); existing ones are kept, since training
 is not reproducible. samples.jsonl: texts (in hexadecimal) and their ids. pairs.jsonl: pairs of
 texts, limits and sides, and the ids and token types by transformers. added.jsonl: more elements of
-"added_tokens", and the ids of texts with them. With --corpus the SHA-256 of
+"added_tokens", and the ids of texts with them. saved/: an ALBERT tokenizer with added tokens as
+transformers 5 saves it, and saved.jsonl, the ids of texts by it. With --corpus the SHA-256 of
 the ids of all 50,000 labeled reviews is printed, as i32 in little-endian order.
 """
 
@@ -18,12 +19,14 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import struct
 import sys
 import tarfile
+import tempfile
 
 import transformers
-from tokenizers import (ByteLevelBPETokenizer, Regex, Tokenizer, models, normalizers,
+from tokenizers import (AddedToken, ByteLevelBPETokenizer, Regex, Tokenizer, models, normalizers,
                         pre_tokenizers, processors, trainers)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -69,6 +72,9 @@ ADDED_TEXTS = ["", "the", "The THE thé MOVIE movie  x", "  the   movie the ", "
                "foo<br />bar <BR /> <br/>", "[MASK] MASK]the", "the_ the1 the½ theⒶ the‍",
                "x​the­film ZQÉzqé", "a good film of  good films　the the",
                "中the中 ́thé Movié"]
+
+SAVED_TEXTS = ["A (good) film - or not. \"Quoted\" £5", "a film of <speaker> hi, filmy FILM (film)",
+               "x <speaker><Speaker> y", "``so'' Café ﬁ 2² £", "(((--."]
 
 
 def each_byte(error):
@@ -264,6 +270,25 @@ def write_added():
                     "ids": found}, separators=(",", ":")) + "\n")
 
 
+def write_saved():
+    """"extra_special_tokens" of tokenizer_config.json lists added and user-defined tokens alike."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = ROOT / "tests/fixtures/text/unigram.model"
+        shutil.copy(model, pathlib.Path(folder, "spiece.model"))
+        albert = transformers.AlbertTokenizer.from_pretrained(folder)
+    albert.add_tokens([AddedToken("film", single_word=True)])
+    albert.add_special_tokens({"extra_special_tokens": [AddedToken("<speaker>", lstrip=True)]},
+                              replace_extra_special_tokens=False)
+    albert.save_pretrained(FOLDER / "saved")
+    saved = transformers.AutoTokenizer.from_pretrained(FOLDER / "saved")
+    with (FOLDER / "saved.jsonl").open("w", encoding="utf-8") as file:
+        for text in [*SAVED_TEXTS, *TEXTS]:
+            if any(token in text for token in ALBERT):
+                continue  # plain text in Troop
+            file.write(json.dumps({"hex": text.encode().hex(), "ids": saved(text)["input_ids"]},
+                                  separators=(",", ":")) + "\n")
+
+
 def print_corpus(made):
     reviews = read_reviews()
     for name, tokenizer in made.items():
@@ -279,6 +304,7 @@ def main():
     write_samples(made)
     write_pairs(made)
     write_added()
+    write_saved()
     if "--corpus" in sys.argv[1:]:
         print_corpus(made)
 

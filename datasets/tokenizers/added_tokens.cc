@@ -65,6 +65,12 @@ class AddedTokenizer final : public Tokenizer {
   int size() const override { return model_->size(); }
   const SpecialTokens& special() const override { return model_->special(); }
   PairFormat pair_format() const override { return model_->pair_format(); }
+  // Few tokens are added, and they are looked up when a model is opened.
+  const AddedToken* FindAdded(std::string_view text) const override {
+    const auto it = std::ranges::find_if(
+        tokens_, [&](const AddedToken& token) { return !token.special && token.content == text; });
+    return it == tokens_.end() ? nullptr : &*it;
+  }
   std::uint32_t fingerprint() const override { return model_->fingerprint(); }
 
  private:

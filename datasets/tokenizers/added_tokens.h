@@ -16,8 +16,9 @@ namespace troop {
 struct AddedToken {
   TokenId id = 0;
   std::string content{};
-  // Special tokens are plain text in Troop, as with `encode_special_tokens` of Hugging Face's
-  // tokenizers: they are found and left to the model, and hide added tokens that overlap them.
+  // Special tokens with a role ([CLS], <mask>, …) are plain text in Troop, as with
+  // `encode_special_tokens` of Hugging Face's tokenizers: they are found and left to the model, and
+  // hide added tokens that overlap them.
   bool special = false;
   bool normalized = true;    // its normalized text is found in the normalized text
   bool lstrip = false;       // takes the white space before it

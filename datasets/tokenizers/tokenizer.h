@@ -15,6 +15,7 @@
 namespace troop {
 
 using TokenId = std::int32_t;
+struct AddedToken;  // datasets/tokenizers/added_tokens.h
 
 // Ids of the special tokens; each is a piece of the vocabulary.
 struct SpecialTokens {
@@ -46,6 +47,9 @@ class Tokenizer {
   virtual const SpecialTokens& special() const = 0;
   // Format of two texts; BERT's unless the vocabulary has another one.
   virtual PairFormat pair_format() const { return {}; }
+  // The added token with that text, which is found in texts before the model; nullptr: there is
+  // none.
+  virtual const AddedToken* FindAdded(std::string_view) const { return nullptr; }
   // Checksum of everything that determines the ids of a text; token caches compare it.
   virtual std::uint32_t fingerprint() const = 0;
 };

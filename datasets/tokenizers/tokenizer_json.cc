@@ -3,6 +3,7 @@
 #include "datasets/tokenizers/tokenizer_json.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -73,6 +74,22 @@ Status ParseAdded(const JsonValue* json, Document* document) {
     document->added.push_back(std::move(token));
   }
   return Status::Ok();
+}
+
+// Special tokens that no template places are there for texts, and are found in them.
+void FreeTokensWithoutRole(Document* document) {
+  constexpr std::array<std::string_view, 10> kRoles = {
+      "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "<s>", "</s>", "<mask>"};
+  bool freed = false;
+  for (AddedToken& token : document->added) {
+    const bool role = std::ranges::find(kRoles, token.content) != kRoles.end() ||
+                      token.content == document->begin || token.content == document->end;
+    if (!token.special || role) continue;
+    token.special = false;
+    freed = true;
+  }
+  // Caches of tokens by earlier versions, which left these to the model, must not match.
+  if (freed) document->fingerprint = ~document->fingerprint;
 }
 
 // An element of a template: a special token, or one of the two texts.
@@ -436,6 +453,7 @@ Result<std::unique_ptr<Tokenizer>> MakeTokenizerJson(std::string_view text,
   TROOP_ASSIGN_OR_RETURN(document.pre_tokenizer, ParsePreTokenizer(json.Find("pre_tokenizer")));
   TROOP_RETURN_IF_ERROR(ParseAdded(json.Find("added_tokens"), &document));
   TROOP_RETURN_IF_ERROR(ParsePostProcessor(json.Find("post_processor"), &document));
+  FreeTokensWithoutRole(&document);
   TROOP_RETURN_IF_ERROR(CheckOptions(document, options));
   TROOP_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> model, MakeModelOf(document));
   if (!document.has_added()) return model;

@@ -16,9 +16,10 @@ namespace troop {
 // where Unigram and BPE may have the normalizers NFC, NFD, NFKC, NFKD, Lowercase, StripAccents,
 // Replace, Strip and Precompiled. Begin and end token and the format of pairs come from the
 // post-processor (TemplateProcessing, BertProcessing or RobertaProcessing). The padding and the
-// mask token are [PAD] or <pad>, and [MASK] or <mask>. Added tokens that are not special are found
-// in texts (datasets/tokenizers/added_tokens.h). Special tokens in a text are plain text, as in all
-// tokenizers of Troop. "truncation" and "padding" are not used.
+// mask token are [PAD] or <pad>, and [MASK] or <mask>. Added tokens are found in texts
+// (datasets/tokenizers/added_tokens.h), also special ones such as <speaker>. Special tokens with a
+// role ([CLS], [MASK], …) are plain text in a text, as in all tokenizers of Troop. "truncation" and
+// "padding" are not used.
 //
 // Differences to the file vocab.txt of the same BERT model: the last sigma of a word is not final,
 // and accents are removed before capitals. To ALBERT's spiece.model: words are split separately,

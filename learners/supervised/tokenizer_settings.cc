@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "core/config/enum_format.h"
 #include "core/storage/json.h"
 #include "core/storage/read_file.h"
+#include "datasets/tokenizers/added_tokens.h"
 
 namespace troop {
 namespace {
@@ -56,9 +58,8 @@ Status CheckFixed(const JsonValue& json) {
     return InvalidArgument("\"{}\" is {}: only {} is supported", key, value, supported);
   }
   // These are supported only if they are empty.
-  for (const char* const key :
-       {"never_split", "additional_special_tokens", "sp_model_kwargs", "extra_special_tokens",
-        "auto_map", "word_tokenizer_type", "subword_tokenizer_type"}) {
+  for (const char* const key : {"never_split", "sp_model_kwargs", "auto_map", "word_tokenizer_type",
+                                "subword_tokenizer_type"}) {
     const JsonValue* const value = json.Find(key);
     if (!IsGiven(value)) continue;
     const bool scalar =
@@ -121,14 +122,65 @@ Status CheckSpecialTokens(const JsonValue& json, VocabularyKind kind, TokenizerS
     }
     settings->names[key] = name;
   }
-  const JsonValue* const added = json.Find("added_tokens_decoder");
-  if (!IsGiven(added)) return Status::Ok();
-  if (added->kind != JsonValue::Kind::kObject)
-    return DataLoss("\"added_tokens_decoder\" is not an object");
-  for (const auto& [id, token] : added->object) {
-    if (IsSpecial(ContentOf(token))) continue;
-    return InvalidArgument("\"added_tokens_decoder\" has \"{}\": added tokens are not supported",
-                           ContentOf(token));
+  return Status::Ok();
+}
+
+// Takes over a token without a role. Only a tokenizer.json can have it: its place in texts depends
+// on flags that the other files do not have.
+Status DeclareToken(DeclaredToken token, VocabularyKind kind, TokenizerSettings* settings) {
+  if (IsSpecial(token.content)) return Status::Ok();
+  if (kind != VocabularyKind::kTokenizerJson) {
+    return InvalidArgument(
+        "the token \"{}\" is added to the vocabulary, which is only supported in a tokenizer.json; "
+        "write that file with transformers (save_pretrained) and set data.vocabulary to it",
+        token.content);
+  }
+  settings->added.push_back(std::move(token));
+  return Status::Ok();
+}
+
+// Reads the flags of an object; a token without them is a string.
+Result<DeclaredToken> ParseToken(const JsonValue& json) {
+  DeclaredToken token{.content = std::string(ContentOf(json))};
+  if (token.content.empty()) return DataLoss("an added token is neither a text nor an object");
+  for (const auto& [key, flag] : {std::pair("lstrip", &token.lstrip),
+                                  {"rstrip", &token.rstrip},
+                                  {"normalized", &token.normalized},
+                                  {"single_word", &token.single_word}}) {
+    if (!IsGiven(json.Find(key))) continue;
+    TROOP_ASSIGN_OR_RETURN(*flag, ReadFlag(json, key, false));
+  }
+  return token;
+}
+
+// Tokens besides those with roles: lists, or objects by id ("added_tokens_decoder") or by name
+// (other keys). transformers 5 lists all added tokens as "extra_special_tokens".
+Status ReadAddedTokens(const JsonValue& json, VocabularyKind kind, TokenizerSettings* settings) {
+  for (const char* const key :
+       {"additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"}) {
+    const JsonValue* const list = json.Find(key);
+    if (!IsGiven(list)) continue;
+    const bool ids = std::string_view(key) == "added_tokens_decoder";
+    const bool object = list->kind == JsonValue::Kind::kObject;
+    if (!object && (ids || list->kind != JsonValue::Kind::kArray))
+      return DataLoss("\"{}\" is not {}", key, ids ? "an object" : "a list");
+    for (const JsonValue& each : list->array) {
+      TROOP_ASSIGN_OR_RETURN(DeclaredToken token, ParseToken(each));
+      TROOP_RETURN_IF_ERROR(DeclareToken(std::move(token), kind, settings).WithContext(key));
+    }
+    // The keys of the object are ids, or names such as "image_token".
+    for (const auto& [name, each] : list->object) {
+      TROOP_ASSIGN_OR_RETURN(DeclaredToken token, ParseToken(each));
+      if (ids) {
+        std::int64_t id = -1;
+        const char* const end = name.data() + name.size();
+        const auto [at, error] = std::from_chars(name.data(), end, id);
+        if (error != std::errc() || at != end)
+          return DataLoss("\"{}\" has \"{}\", must be an id", key, name);
+        token.id = id;
+      }
+      TROOP_RETURN_IF_ERROR(DeclareToken(std::move(token), kind, settings).WithContext(key));
+    }
   }
   return Status::Ok();
 }
@@ -149,6 +201,7 @@ Result<TokenizerSettings> ParseSettings(const JsonValue& json, VocabularyKind ki
   TROOP_RETURN_IF_ERROR(CheckFixed(json));
   TROOP_RETURN_IF_ERROR(CheckClass(json));
   TROOP_RETURN_IF_ERROR(CheckSpecialTokens(json, kind, &settings));
+  TROOP_RETURN_IF_ERROR(ReadAddedTokens(json, kind, &settings));
   TROOP_ASSIGN_OR_RETURN(const bool lower, ReadFlag(json, "do_lower_case", true));
   settings.cased = !lower;
   if (IsGiven(json.Find("do_lower_case"))) settings.lowercase = lower;
@@ -187,11 +240,35 @@ Result<std::optional<JsonValue>> ReadDocument(const std::string& path) {
 }
 
 // added_tokens.json maps each token to its id.
-Status CheckAdded(const JsonValue& json, VocabularyKind, TokenizerSettings*) {
+Status ReadAddedFile(const JsonValue& json, VocabularyKind kind, TokenizerSettings* settings) {
   for (const auto& [token, id] : json.object) {
-    if (!IsSpecial(token)) {
-      return InvalidArgument("the file has \"{}\": added tokens are not supported", token);
+    if (!id.integer) return DataLoss("the id of \"{}\" is not a whole number", token);
+    TROOP_RETURN_IF_ERROR(DeclareToken({.content = token, .id = id.integer}, kind, settings));
+  }
+  return Status::Ok();
+}
+
+// special_tokens_map.json has names, and lists of other special tokens.
+Status ReadMapFile(const JsonValue& json, VocabularyKind kind, TokenizerSettings* settings) {
+  TROOP_RETURN_IF_ERROR(CheckSpecialTokens(json, kind, settings));
+  return ReadAddedTokens(json, kind, settings);
+}
+
+// Compares the tokens of the files with those of a tokenizer.json, which determines the ids: others
+// would get new ids in transformers, or be found elsewhere in a text.
+Status CheckDeclared(const std::vector<DeclaredToken>& declared, const Tokenizer& tokenizer) {
+  const auto same = [](const auto& stated, auto value) { return !stated || *stated == value; };
+  for (const DeclaredToken& token : declared) {
+    const AddedToken* const found = tokenizer.FindAdded(token.content);
+    if (found != nullptr && same(token.id, found->id) && same(token.lstrip, found->lstrip) &&
+        same(token.rstrip, found->rstrip) && same(token.normalized, found->normalized) &&
+        same(token.single_word, found->single_word)) {
+      continue;
     }
+    return InvalidArgument(
+        "the token \"{}\" of the files next to it is not among its \"added_tokens\"{}; they belong "
+        "to different models",
+        token.content, found == nullptr ? "" : " with the same id and flags");
   }
   return Status::Ok();
 }
@@ -236,14 +313,15 @@ Result<std::optional<TokenizerSettings>> ReadTokenizerSettings(const std::string
                                                                VocabularyKind kind) {
   const std::string path = (fs::path(folder) / "tokenizer_config.json").string();
   TokenizerSettings names;
-  for (const auto& [name, check] : {std::pair("special_tokens_map.json", &CheckSpecialTokens),
-                                    std::pair("added_tokens.json", &CheckAdded)}) {
+  for (const auto& [name, check] : {std::pair("special_tokens_map.json", &ReadMapFile),
+                                    std::pair("added_tokens.json", &ReadAddedFile)}) {
     const std::string other = (fs::path(folder) / name).string();
     TROOP_ASSIGN_OR_RETURN(const auto json, ReadDocument(other));
     if (json) TROOP_RETURN_IF_ERROR(check(*json, kind, &names).WithContext(other));
   }
   TROOP_ASSIGN_OR_RETURN(const auto json, ReadDocument(path));
-  if (!json && kind == VocabularyKind::kTokenizerJson && !names.names.empty()) {
+  const bool stated = !names.names.empty() || !names.added.empty();
+  if (!json && kind == VocabularyKind::kTokenizerJson && stated) {
     return std::optional(std::move(names));
   }
   if (!json) return std::optional<TokenizerSettings>();
@@ -272,6 +350,7 @@ Result<std::unique_ptr<Tokenizer>> OpenVocabulary(const std::string& path, bool 
         "different models",
         path, key, piece, found->second);
   }
+  TROOP_RETURN_IF_ERROR(CheckDeclared(settings.added, *tokenizer).WithContext(path));
   return tokenizer;
 }
 
@@ -334,6 +413,11 @@ Status CheckTokenizerSettings(const DataConfig& data, const std::string& pretrai
     if (!settings) continue;
     const std::string path = (fs::path(folder) / "tokenizer_config.json").string();
     TROOP_RETURN_IF_ERROR(CheckAgainst(data, *settings, path));
+    // Those of the vocabulary's own folder are compared when it is opened.
+    if (&folder != &folders[0] && !settings->added.empty()) {
+      TROOP_ASSIGN_OR_RETURN(const auto tokenizer, OpenVocabulary(data.vocabulary, data.cased));
+      TROOP_RETURN_IF_ERROR(CheckDeclared(settings->added, *tokenizer).WithContext(path));
+    }
     if (kind != VocabularyKind::kBpe) continue;
     if (settings->add_prefix_space.value_or(false) != *prefix) {
       return InvalidArgument(

@@ -15,6 +15,14 @@
 
 namespace troop {
 
+// A token that Hugging Face's files add to a vocabulary, with what they state about it; nullopt:
+// not stated.
+struct DeclaredToken {
+  std::string content;
+  std::optional<std::int64_t> id{};
+  std::optional<bool> lstrip{}, rstrip{}, normalized{}, single_word{};
+};
+
 // Tokenizer settings in Hugging Face's files that change tokens here.
 struct TokenizerSettings {
   bool cased = false;
@@ -25,22 +33,25 @@ struct TokenizerSettings {
   std::optional<bool> lowercase{}, add_prefix_space{};
   // Names of special tokens by their keys ("cls_token"), also from special_tokens_map.json.
   std::map<std::string, std::string> names{};
+  // Tokens without a role, which a tokenizer.json must have among its "added_tokens".
+  std::vector<DeclaredToken> added{};
   // "text_columns", which Troop writes: one name, or two of a model of pairs; empty: not given.
   std::vector<std::string> text_columns{};
 };
 
 // Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder; nullopt:
 // no tokenizer_config.json. Blocks on the disk. Errors: kInvalidArgument: a setting that this
-// tokenizer does not support (other special tokens, added tokens, another pre-tokenizer), by name;
-// kDataLoss: not a valid document. The message starts with the file's path. kind: of the vocabulary
-// in use, which decides the names of special tokens; nullopt also requires that a tokenizer.json
-// has no names in special_tokens_map.json.
+// tokenizer does not support (other special tokens, another pre-tokenizer, added tokens without a
+// tokenizer.json), by name; kDataLoss: not a valid document. The message starts with the file's
+// path. kind: of the vocabulary in use, which decides the names of special tokens; nullopt also
+// requires that a tokenizer.json has no names in special_tokens_map.json.
 Result<std::optional<TokenizerSettings>> ReadTokenizerSettings(const std::string& folder,
                                                                VocabularyKind kind);
 
 // Opens a vocabulary (MakeTokenizer) with the settings in its folder. cased: of the vocabularies
 // for which MakeTokenizer permits it. Errors: those of MakeTokenizer and ReadTokenizerSettings;
-// kInvalidArgument: a name of a special token differs from the vocabulary's.
+// kInvalidArgument: a name of a special token differs from the vocabulary's, or a token of the
+// files is not among its added tokens.
 Result<std::unique_ptr<Tokenizer>> OpenVocabulary(const std::string& path, bool cased);
 
 // Writes the vocabulary of a config under the names that transformers reads (vocab.txt;

@@ -10,6 +10,7 @@
 #include "core/storage/json.h"
 #include "learners/supervised/text_predictor.h"
 #include "tests/core/temp_folder.h"
+#include "tests/datasets/tokenizers/hub_data.h"
 #include "tests/learners/supervised_fixture.h"
 
 namespace troop {
@@ -70,6 +71,66 @@ TEST(TokenizerSettingsTest, NamesInConfigMatchThoseOfTokenizerJson) {
   EXPECT_THAT(RefusalOf(vocabulary), HasSubstr("its cls_token is \"[CLS]\", but \"<s>\" in"));
   Write(folder.path() + "/special_tokens_map.json", R"({"cls_token": "[CLS]"})");
   EXPECT_EQ(RefusalOf(vocabulary), "");
+}
+
+// The folder is one that transformers 5 saved, whose config lists all added tokens.
+TEST(TokenizerSettingsTest, SavedTokenizerOfTransformersHasItsIds) {
+  const auto opened = OpenVocabulary(kHub + "saved/tokenizer.json", false);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  int lines = 0;
+  for (const JsonValue& line : ReadJsonLines(HubFixture("saved.jsonl"))) {
+    std::vector<TokenId> ids;
+    for (const JsonValue& id : line.Find("ids")->array) ids.push_back(TokenId(*id.integer));
+    const std::string text = FromHex(line.Find("hex")->string);
+    EXPECT_EQ(EncodeWithSpecialTokens(**opened, text, 1 << 20), ids) << text;
+    ++lines;
+  }
+  EXPECT_GT(lines, 50);
+}
+
+// A token that the tokenizer.json does not have would get a new id in transformers, and one that is
+// only a piece would be found inside of words.
+TEST(TokenizerSettingsTest, TokensOfFilesMustBeThoseOfTokenizerJson) {
+  const TempFolder folder;
+  const std::string vocabulary = folder.path() + "/tokenizer.json";
+  fs::copy(kHub + "saved/tokenizer.json", vocabulary);
+  const auto refusal = [&](const std::string& name, const std::string& text) {
+    Write(folder.path() + "/" + name, text);
+    const std::string message = RefusalOf(vocabulary);
+    fs::remove(folder.path() + "/" + name);
+    return message;
+  };
+  const std::string config = "tokenizer_config.json", map = "special_tokens_map.json";
+  EXPECT_EQ(refusal(config, R"({"extra_special_tokens": ["<speaker>", "[CLS]", "("]})"), "");
+  EXPECT_EQ(refusal(config, R"({"extra_special_tokens": {"voice_token": "<speaker>"}})"), "");
+  EXPECT_EQ(refusal(config, R"({"added_tokens_decoder": {
+                        "421": {"content": "<speaker>", "lstrip": true, "special": true}}})"),
+            "");
+  EXPECT_EQ(refusal("added_tokens.json", R"({"film": 420})"), "");
+  // Another text, one that is only a piece, another id, and another flag.
+  const std::pair<std::string, std::string> others[] = {
+      {config, R"({"extra_special_tokens": ["<other>"]})"},
+      {config, R"({"additional_special_tokens": [{"content": "good"}]})"},
+      {map, R"({"additional_special_tokens": ["<other>"]})"},
+      {config, R"({"added_tokens_decoder": {"5": {"content": "<speaker>"}}})"},
+      {config, R"({"added_tokens_decoder": {"421": {"content": "<speaker>", "lstrip": false}}})"},
+      {"added_tokens.json", R"({"film": 7})"}};
+  for (const auto& [name, text] : others)
+    EXPECT_THAT(refusal(name, text), HasSubstr("is not among its \"added_tokens\"")) << text;
+  for (const char* const text :
+       {R"({"extra_special_tokens": "<other>"})", R"({"extra_special_tokens": [1]})",
+        R"({"added_tokens_decoder": []})", R"({"added_tokens_decoder": {"x": "<speaker>"}})",
+        R"({"added_tokens_decoder": {"421": {"content": "<speaker>", "lstrip": 1}}})"})
+    EXPECT_NE(refusal(config, text), "") << text;
+  // The folder of a pretrained model, too, and a vocabulary without flags.
+  Write(folder.path() + "/" + config, R"({"extra_special_tokens": ["<other>"]})");
+  DataConfig data;
+  data.vocabulary = kHub + "saved/tokenizer.json";
+  EXPECT_THAT(CheckTokenizerSettings(data, folder.path()).message(), HasSubstr("\"<other>\""));
+  fs::copy(SupervisedFixture("vocab.txt"), folder.path() + "/vocab.txt");
+  EXPECT_THAT(RefusalOf(folder.path() + "/vocab.txt"),
+              HasSubstr("\"<other>\" is added to the vocabulary, which is only supported in a "
+                        "tokenizer.json"));
 }
 
 TEST(TokenizerSettingsTest, PrefixSpaceOfModelMustMatchThatOfVocabulary) {
