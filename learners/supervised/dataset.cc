@@ -102,6 +102,14 @@ Status CheckIdentity(const TrainingConfig& config, const ReviewData& data) {
 // The vocabulary size. More rows than pieces are padding.
 Result<std::int64_t> VocabularyRows(const TrainingConfig& config, std::int64_t pieces) {
   const std::int64_t rows = config.model.vocab_size == 0 ? pieces : config.model.vocab_size;
+  // With a pretrained model the size is that of its embedding, which no key changes.
+  if (rows < pieces && !config.model.pretrained.empty()) {
+    return InvalidArgument(
+        "data.vocabulary: {} has {} pieces, but the embedding of model.pretrained ({}) has {} "
+        "rows: "
+        "they belong to different models; use the vocabulary of the model",
+        config.data.vocabulary, pieces, config.model.pretrained, rows);
+  }
   if (rows < pieces) {
     return InvalidArgument(
         "model.vocab_size is {}, must be 0 or at least the size of data.vocabulary ({})", rows,

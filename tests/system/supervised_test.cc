@@ -8,6 +8,8 @@
 namespace troop {
 namespace {
 
+using testing::HasSubstr;
+
 const std::string kFixtures = TROOP_SOURCE_DIR "/tests/fixtures/supervised/";
 
 class SupervisedTest : public SystemTest {
@@ -29,6 +31,19 @@ evaluator = {enabled = false}
 checkpoint = {every_s = 0.3}
 log.metrics_every_s = 0.1
 )";
+  }
+  // Writes a file of the folder and returns its path.
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder() + "/" + name, std::ios::binary) << text;
+    return folder() + "/" + name;
+  }
+  // The only line of a `troop train --dry-run` that fails.
+  std::string Refusal(std::vector<std::string> words) const {
+    words.emplace_back("--dry-run");
+    const auto troop = Train(words);
+    EXPECT_NE(troop->Wait(), 0) << words[0];
+    EXPECT_EQ(std::ranges::count(troop->output(), '\n'), 1) << troop->output();
+    return troop->output();
   }
 };
 
@@ -80,12 +95,79 @@ TEST_F(SupervisedTest, LearnsFourClassesOfPairs) {
   const std::string report = FileText(run() + "/report.md");
   EXPECT_THAT(report,
               testing::ContainsRegex("\\| accuracy \\| [01][.][0-9]+ \\| [01][.0-9]+ to [01][.]"));
-  EXPECT_THAT(report, testing::HasSubstr("predicted class | no/no | no/yes | yes/no | yes/yes |"));
+  EXPECT_THAT(report, HasSubstr("predicted class | no/no | no/yes | yes/no | yes/yes |"));
   EXPECT_EQ(report.find("![confusion matrix](confusion.png)") != std::string::npos,
             std::filesystem::exists(run() + "/confusion.png"));
   EXPECT_EQ(CheckPlots().ok(), std::filesystem::exists(run() + "/confusion.png"));
   EXPECT_TRUE(
       FileHas(run() + "/config.toml", R"(labels = ["no/no", "no/yes", "yes/no", "yes/yes"])"));
+}
+
+// Each bad input ends the command with one line that names it and the remedy.
+TEST_F(SupervisedTest, RefusesBadTextsInOneLine) {
+  const std::string reviews =
+      "data.reviews=" + Write("t.csv", "text,label\ngood film,yes\nbad film,no\n");
+  const std::string other = Write("other.csv", "text,label\nfilm,yes\nplot,maybe\n");
+  const std::string empty = Write("empty.csv", "text,label\n,yes\n  ,no\n");
+  const auto refusal = [&](const std::string& source, const std::string& word) {
+    return Refusal({source, word, "data.vocabulary=" + kFixtures + "vocab.txt", "mesh.dp=1"});
+  };
+  // A column that is not there, a label of the test set alone, and texts without a word.
+  EXPECT_THAT(refusal(reviews, R"(data.text_columns=["body"])"),
+              HasSubstr("names \"body\", but the columns are text, label; set it"));
+  EXPECT_THAT(refusal(reviews, "data.label_column=y"),
+              HasSubstr("names \"y\", but the columns are text, label; set it"));
+  EXPECT_THAT(refusal(reviews, "data.test=" + other),
+              HasSubstr("other.csv: line 3: the label \"maybe\" is not a class of the training "
+                        "examples or of model.labels: no, yes"));
+  EXPECT_THAT(refusal("data.reviews=" + empty, "data.max_length=8"),
+              HasSubstr("the text column \"text\" is empty in all 2 rows; set "));
+  // Lists with a name too few, and without the name of a label.
+  EXPECT_THAT(refusal(reviews, R"(model.labels=["yes"])"),
+              HasSubstr("has 1 name, must have at least 2"));
+  EXPECT_THAT(refusal(reviews, R"(model.labels=["yes", "maybe"])"),
+              HasSubstr("line 3: the label \"no\" is not a class of the "));
+}
+
+TEST_F(SupervisedTest, RefusesBadModelsInOneLine) {
+  namespace fs = std::filesystem;
+  // The sizes come from the models.
+  Write("config.toml", R"(learner.algorithm = "classifier"
+data = {max_length = 16, cache = ""}
+evaluator.enabled = false)");
+  const std::string table = Write("t.csv", "text,label\ngood film,yes\nbad film,no\n");
+  const auto words = [&](const std::string& model, const std::string& vocabulary) {
+    return std::vector<std::string>{"data.reviews=" + table, "model.pretrained=" + model,
+                                    "data.vocabulary=" + vocabulary, "run.epochs=1"};
+  };
+  // More pieces than rows of the embedding, and labels that contradict their number.
+  const std::string bert = kFixtures + "bert", all = FileText(kFixtures + "vocab.txt");
+  EXPECT_THAT(Refusal(words(bert, Write("longer.txt", all + "one\nmore\n"))),
+              HasSubstr("longer.txt has 49 pieces, but the embedding of model.pretrained (" + bert +
+                        ") has 47 rows"));
+  fs::copy(bert, folder() + "/named");
+  std::string settings = FileText(bert + "/config.json");
+  settings.insert(settings.find('{') + 1, R"("num_labels": 3, "id2label": {"0": "a", "1": "b"},)");
+  Write("named/config.json", settings);
+  EXPECT_THAT(Refusal(words(folder() + "/named", kFixtures + "vocab.txt")),
+              HasSubstr("\"num_labels\" is 3, but \"id2label\" has 2 labels; remove one"));
+  // Shards of a model of 40 pieces: as they are, truncated, and with a damaged header.
+  std::size_t end = 0;
+  for (int line = 0; line < 40; ++line) end = all.find('\n', end) + 1;
+  const std::string few = Write("few.txt", all.substr(0, end));
+  const std::string shards = TROOP_SOURCE_DIR "/tests/fixtures/transformers/roberta/sharded";
+  const std::string second = "model-00002-of-00003.safetensors";
+  fs::copy(shards, folder() + "/shards");
+  std::vector<std::string> dry = words(folder() + "/shards", few);
+  dry.emplace_back("--dry-run");
+  const auto whole = Train(dry);
+  EXPECT_EQ(whole->Wait(), 0) << whole->output();
+  const std::string bytes = FileText(shards + "/" + second);
+  Write("shards/" + second, bytes.substr(0, 3000));
+  EXPECT_THAT(Refusal(words(folder() + "/shards", few)),
+              HasSubstr(second + ": the header describes 4736 bytes of data, the file has 1008"));
+  Write("shards/" + second, bytes.substr(0, 20) + "x" + bytes.substr(21));
+  EXPECT_THAT(Refusal(words(folder() + "/shards", few)), HasSubstr("/shards: " + second + ": "));
 }
 
 // Numbers that a word of each text decides, and files of predictions.
@@ -123,7 +205,7 @@ TEST_F(SupervisedTest, LearnsNumbersAndPredictsThem) {
   std::ifstream file(answers);
   std::string line;
   std::getline(file, line);
-  EXPECT_THAT(line, testing::HasSubstr("value"));
+  EXPECT_THAT(line, HasSubstr("value"));
   int rows = 0;
   for (; std::getline(file, line); ++rows) {
   }
