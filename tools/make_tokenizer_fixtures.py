@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/tokenizers/: small tokenizers of Hugging Face's hub, and their token ids.
 
-    pip install tokenizers==0.23.3 transformers==5.24.0
+    pip install tokenizers==0.23.3 transformers==5.24.0 sentencepiece==0.2.3 protobuf
     tools/make_tokenizer_fixtures.py [--corpus]
 
 roberta/: vocab.json, merges.txt and tokenizer.json (with add_prefix_space) of a byte-level BPE.
@@ -10,7 +10,9 @@ trained on reviews of IMDB ($TROOP_DATA or ../shared/data); existing ones are ke
 is not reproducible. samples.jsonl: texts (in hexadecimal) and their ids. pairs.jsonl: pairs of
 texts, limits and sides, and the ids and token types by transformers. added.jsonl: more elements of
 "added_tokens", and the ids of texts with them. saved/: an ALBERT tokenizer with added tokens as
-transformers 5 saves it, and saved.jsonl, the ids of texts by it. With --corpus the SHA-256 of
+transformers 5 saves it, and saved.jsonl, the ids of texts by it. differences/: vocabularies for the
+slow tokenizers with the tokenizer.json of the fast ones, and differences.jsonl, texts for which the
+two have other ids. With --corpus the SHA-256 of
 the ids of all 50,000 labeled reviews is printed, as i32 in little-endian order.
 """
 
@@ -25,9 +27,13 @@ import sys
 import tarfile
 import tempfile
 
+import make_text_fixtures
+import sentencepiece
 import transformers
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import (AddedToken, ByteLevelBPETokenizer, Regex, Tokenizer, models, normalizers,
                         pre_tokenizers, processors, trainers)
+from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests/fixtures/tokenizers"
@@ -75,6 +81,14 @@ ADDED_TEXTS = ["", "the", "The THE thé MOVIE movie  x", "  the   movie the ", "
 
 SAVED_TEXTS = ["A (good) film - or not. \"Quoted\" £5", "a film of <speaker> hi, filmy FILM (film)",
                "x <speaker><Speaker> y", "``so'' Café ﬁ 2² £", "(((--."]
+BERT_PIECES = ["a", "b", "ας", "ασ", "##ς", "##σ", "ab", "##b"]
+DIFFERENCES = [("bert", "final sigma", "ΑΣ a ΑΑΣ"),
+               ("bert", "ideograph of U+2B820 to U+2B91F", "a\U0002b86eb"),
+               ("albert", "text after a user-defined piece", "a (good) film"),
+               ("albert", "space before a user-defined piece", "a - b"),
+               ("albert", "user-defined piece at the beginning", "(a"),
+               ("albert", "number with a comma", "in 25, or"),
+               ("albert", "U+2581 in a text", "\u2581good a\u2581b \u2581")]
 
 
 def each_byte(error):
@@ -289,6 +303,41 @@ def write_saved():
                                   separators=(",", ":")) + "\n")
 
 
+def save_fast(tokenizer, folder):
+    """The tokenizer.json of a fast tokenizer, on one line."""
+    document = json.loads(tokenizer.backend_tokenizer.to_str())
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    (folder / "tokenizer.json").write_text(text + "\n", encoding="utf-8")
+    tokenizer.backend_tokenizer.encode_special_tokens = True
+
+
+def write_differences():
+    """Slow: BertTokenizerLegacy of transformers, and SentencePiece after ALBERT's preparation."""
+    bert, albert = (FOLDER / "differences" / name for name in ("bert", "albert"))
+    for folder in (bert, albert):
+        folder.mkdir(parents=True, exist_ok=True)
+    (bert / "vocab.txt").write_text("\n".join([*BERT, *BERT_PIECES]) + "\n", encoding="utf-8")
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString((ROOT / "tests/fixtures/text/unigram.model").read_bytes())
+    for piece in ("▁25,", "▁25"):
+        model.pieces.add(piece=piece, score=-3)
+    (albert / "spiece.model").write_bytes(model.SerializeToString())
+    slow = {"bert": BertTokenizerLegacy(str(bert / "vocab.txt")),
+            "albert": sentencepiece.SentencePieceProcessor(model_file=str(albert / "spiece.model"))}
+    fast = {"bert": transformers.BertTokenizer.from_pretrained(bert),
+            "albert": transformers.AlbertTokenizer.from_pretrained(albert)}
+    for name, folder in (("bert", bert), ("albert", albert)):
+        save_fast(fast[name], folder)
+    with (FOLDER / "differences.jsonl").open("w", encoding="utf-8") as file:
+        for name, why, text in DIFFERENCES:
+            ids = (make_text_fixtures.albert(slow[name], text, False) if name == "albert"
+                   else slow[name].encode(text, add_special_tokens=False))
+            found = fast[name].encode(text, add_special_tokens=False)
+            assert ids != found, why
+            file.write(json.dumps({"name": name, "why": why, "hex": text.encode().hex(),
+                                   "slow": ids, "fast": found}, separators=(",", ":")) + "\n")
+
+
 def print_corpus(made):
     reviews = read_reviews()
     for name, tokenizer in made.items():
@@ -305,6 +354,7 @@ def main():
     write_pairs(made)
     write_added()
     write_saved()
+    write_differences()
     if "--corpus" in sys.argv[1:]:
         print_corpus(made)
 

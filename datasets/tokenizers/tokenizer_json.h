@@ -22,8 +22,8 @@ namespace troop {
 // "padding" are not used.
 //
 // Differences to the file vocab.txt of the same BERT model: the last sigma of a word is not final,
-// and accents are removed before capitals. To ALBERT's spiece.model: words are split separately,
-// and numbers that end in a comma are not split again.
+// and 256 ideographs are parts of words. To ALBERT's spiece.model: words, and the texts between
+// user-defined pieces, are split separately, and numbers that end in a comma are not split again.
 //
 // Errors: kDataLoss: not such a document; kInvalidArgument: a component or setting that is not
 // supported, by name, or an added token without a place in the vocabulary.

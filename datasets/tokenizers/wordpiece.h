@@ -26,7 +26,8 @@ struct WordPieceModel {
   bool strip_accents = true;
   // Sigma at the end of a word becomes a final one, as in the slow tokenizer of transformers
   // (Python's str.lower). Without this, text is normalized as in the fast one: accents are removed
-  // first, and each character is lowercased by itself. REQUIRES with it: both flags are equal.
+  // first, each character is lowercased by itself, and the ideographs from U+2B820 to U+2B91F are
+  // parts of words. REQUIRES with it: both flags are equal.
   bool final_sigma = false;
   std::uint32_t fingerprint = 0;  // checksum of the file and the options
 };

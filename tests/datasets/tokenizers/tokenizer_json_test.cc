@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
 #include "tests/datasets/tokenizers/hub_data.h"
@@ -44,6 +45,26 @@ TEST(TokenizerJsonTest, MatchesHuggingFaceWithOtherNormalizers) {
     const std::string step = std::string(R"("normalizer":{"type":")") + form + R"("})";
     ExpectIdsOfSamples(*Make(Replaced(roberta, R"("normalizer":null)", step)), key);
   }
+}
+
+// Each file follows its tokenizer: vocab.txt and spiece.model the slow ones, tokenizer.json the
+// fast ones. The texts are those for which the two differ (tools/make_tokenizer_fixtures.py).
+TEST(TokenizerJsonTest, FilesFollowSlowAndFastTokenizersWhereTheyDiffer) {
+  std::set<std::string> differences;
+  for (const JsonValue& line : ReadJsonLines(HubFixture("differences.jsonl"))) {
+    const std::string name = line.Find("name")->string, why = line.Find("why")->string;
+    const std::string folder = "differences/" + name + "/";
+    const std::string text = FromHex(line.Find("hex")->string);
+    const auto slow =
+        OpenTokenizer(HubFixture(folder + (name == "bert" ? "vocab.txt" : "spiece.model")));
+    EXPECT_EQ(Encode(*slow, text), IdsOf(line, "slow")) << why;
+    EXPECT_EQ(Encode(*OpenTokenizer(HubFixture(folder + "tokenizer.json")), text),
+              IdsOf(line, "fast"))
+        << why;
+    EXPECT_NE(IdsOf(line, "slow"), IdsOf(line, "fast")) << why;
+    differences.insert(name + why);
+  }
+  EXPECT_EQ(differences.size(), 7u);
 }
 
 // The slow tokenizer, and so vocab.txt, gives a final sigma.
