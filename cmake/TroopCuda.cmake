@@ -61,7 +61,7 @@ if(CMAKE_CUDA_COMPILER)
 
   # The oracles, without the libraries that the rest of kernels/ needs.
   foreach(oracle conv/conv2d_reference linear/linear_reference loss/dqn_loss loss/categorical_loss
-      loss/quantile_loss optim/optimizer_step recurrent/lstm_cell simd/cpu_features
+      loss/quantile_loss loss/text_loss optim/optimizer_step recurrent/lstm_cell simd/cpu_features
       transformer/dropout transformer/layer_norm_gelu)
     list(APPEND oracles ${CMAKE_SOURCE_DIR}/kernels/${oracle}.cc ${troop_isa_kernels/${oracle}})
   endforeach()

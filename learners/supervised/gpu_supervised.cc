@@ -45,11 +45,22 @@ namespace {
 
 // Views into `batch`, valid as long as it is.
 cuda::HostTokens TokensOf(const TextBatch& batch) {
-  return {batch.ids, batch.starts, batch.dropout, batch.places, batch.labels};
+  return {.ids = batch.ids,
+          .starts = batch.starts,
+          .dropout = batch.dropout,
+          .places = batch.places,
+          .labels = batch.labels,
+          .targets = batch.targets,
+          .weights = batch.weights};
 }
 
 // Device kernels do not check indices, so the host does.
-Status CheckBatch(const TokenBounds& bounds, const TextBatch& batch) {
+Status CheckBatch(const TokenBounds& bounds, const cuda::TextStepOptions& step,
+                  const TextBatch& batch) {
+  const auto outputs = std::size_t(step.model.classes * batch.rows());
+  if (step.problem != ProblemType::kSingleLabel && batch.targets.size() != outputs) {
+    return InvalidArgument("{} targets for {} outputs of the model", batch.targets.size(), outputs);
+  }
   return CheckTokens(bounds, TokenBatch{.ids = batch.ids,
                                         .starts = batch.starts,
                                         .types = {},
@@ -59,7 +70,7 @@ Status CheckBatch(const TokenBounds& bounds, const TextBatch& batch) {
 
 // The counts of a batch; loss and correct predictions come from the device.
 TextOutcome SizesOf(const TextBatch& batch) {
-  return {.rows = std::int64_t(batch.labels.size()),
+  return {.rows = batch.rows(),
           .tokens = std::int64_t(batch.ids.size()),
           .sequences = std::int64_t(batch.starts.size()) - 1};
 }
@@ -104,7 +115,7 @@ class GpuSupervised final : public GpuAlgorithm,
     const Time begin = clock_.Now();
     // Enqueues one micro-batch; the device computes while the host packs the next one.
     const auto add = [&](const TextBatch& text, float scale, bool last) -> Status {
-      TROOP_RETURN_IF_ERROR(CheckBatch(bounds_, text));
+      TROOP_RETURN_IF_ERROR(CheckBatch(bounds_, options_, text));
       cuda::Transformer::Ready ready;
       // Only the last micro-batch completes the gradient, so only its parts may be sent.
       if (last && on_device() && watch != nullptr)
@@ -260,28 +271,32 @@ class Judging final : public GpuTextEvaluator {
  public:
   Judging(TextDevice opened, std::span<const float> value)
       : device_(std::move(opened.device)),
+        options_(std::move(opened.step)),
         bounds_(opened.bounds),
         stream_(*device_),
-        step_(*device_, opened.step) {
+        step_(*device_, options_) {
     // SetState takes mutable spans, hence the copy.
     std::vector<float> copy(value.begin(), value.end());
     step_.SetState(stream_, {.value = copy});
   }
   Result<TextOutcome> Judge(const TextBatch& batch) override {
-    TROOP_RETURN_IF_ERROR(CheckBatch(bounds_, batch));
-    const cuda::TextStepReport report = step_.Judge(stream_, TokensOf(batch));
+    TROOP_RETURN_IF_ERROR(CheckBatch(bounds_, options_, batch));
+    const cuda::TextStepReport report = step_.Judge(stream_, TokensOf(batch), &logits_);
     if (!device_->ok()) return Unavailable("{}: {}", device_->info().name, device_->error());
     TextOutcome outcome = SizesOf(batch);
     outcome.loss = report.loss;
     outcome.right = report.right;
     return outcome;
   }
+  std::span<const float> logits() const override { return logits_; }
 
  private:
   const std::unique_ptr<cuda::Device> device_;
+  const cuda::TextStepOptions options_;
   const TokenBounds bounds_;
   cuda::Stream stream_;
   cuda::TextStep step_;
+  std::vector<float> logits_;  // of the last batch
 };
 
 }  // namespace

@@ -24,6 +24,8 @@ class GpuTextEvaluator {
   // Evaluates a batch as TextStep::Forward does. Errors: kUnavailable: a device error, with its
   // message.
   virtual Result<TextOutcome> Judge(const TextBatch& batch) = 0;
+  // Logits of the last Judge, as TextStep::logits; masked LM: empty.
+  virtual std::span<const float> logits() const = 0;
 };
 // Makes a GpuTextEvaluator for these weights. Errors: as MakeGpuSupervised.
 Result<std::unique_ptr<GpuTextEvaluator>> MakeGpuTextEvaluator(const TrainingConfig& config,

@@ -68,19 +68,13 @@ Result<TextDevice> OpenTextDevice(const TrainingConfig& config, const TensorPara
         fmt::format("model.architecture = \"{}\"", EnumName(config.model.architecture)));
   if (config.optimizer.type == OptimizerType::kAdaGrad)
     return OnlyOnCpu("optimizer.type = \"adagrad\"");
-  // The loss kernel of a GPU is the unweighted cross entropy.
-  if (config.model.problem_type != ProblemType::kSingleLabel) {
-    return OnlyOnCpu(
-        fmt::format("model.problem_type = \"{}\"", EnumName(config.model.problem_type)));
-  }
-  if (config.learner.class_weights != ClassWeights::kNone)
-    return OnlyOnCpu("learner.class_weights");
   if (config.learner.hogwild_threads > 1) return OnlyOnCpu("learner.hogwild_threads");
   TROOP_ASSIGN_OR_RETURN(opened.step.precision,
                          DevicePrecisionOf(ModelSetupOf(config), opened.device->info()));
   TROOP_ASSIGN_OR_RETURN(TransformerOptions options, TextModelOptions(ModelSetupOf(config)));
   options.tensor = place;
   TROOP_ASSIGN_OR_RETURN(opened.step.model, SpecOf(options, opened.step.precision));
+  opened.step.problem = config.model.problem_type;
   opened.step.rule = MakeOptimizerRule(config);
   opened.bounds = BoundsOf(options.config);
   return opened;

@@ -91,7 +91,8 @@ Evaluator::State TextEvaluator::Advance(int) {
     }
     if (status_.ok()) outcome_ += *outcome;
     // A masked LM has a row per token and as many columns as the vocabulary.
-    if (status_.ok() && !on_device_ && batches_.words() == 0) metrics_.Add(text, step_.logits());
+    if (status_.ok() && batches_.words() == 0)
+      metrics_.Add(text, on_device_ ? on_device_->logits() : step_.logits());
   }
   return next_ == samples_.size() || !status_.ok() ? State::kOver : State::kBusy;
 }

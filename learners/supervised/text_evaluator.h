@@ -15,8 +15,8 @@ namespace troop {
 
 // Evaluates weights on texts, by their labels or by masked tokens: on the validation_split, on the
 // test set at the end, or on an evenly spread subset. A slice is one batch of a few thousand
-// tokens. Runs on a GPU if the config's updates do; only the accuracy and the loss are computed
-// there, because the logits stay on the device.
+// tokens. Runs on a GPU if the config's updates do, with the same measures: a classifier's logits
+// are copied to the host.
 class TextEvaluator final : public Evaluator {
  public:
   // Errors: as MakeTextModel; kInvalidArgument: weights of another size.
@@ -30,7 +30,7 @@ class TextEvaluator final : public Evaluator {
   std::vector<std::pair<std::string, double>> Measures() const override;
   void AddDetails(EvaluationReport* report) const override;
   // All measures with bootstrap intervals for `resamples` > 0, keyed by the run's seed; none for a
-  // masked LM and on a GPU. REQUIRES: over, and no error.
+  // masked LM. REQUIRES: over, and no error.
   TextScores Scores(int resamples) const;
   int affordable_resamples() const { return metrics_.AffordableResamples(); }
   std::int64_t judged() const { return std::int64_t(next_); }
@@ -57,7 +57,7 @@ class TextEvaluator final : public Evaluator {
   // Progress: the next of samples_, and the sums so far.
   std::size_t next_ = 0;
   TextOutcome outcome_;
-  TextMetrics metrics_;  // without examples for a masked LM, and on a GPU
+  TextMetrics metrics_;  // without examples for a masked LM
   Status status_;
 };
 

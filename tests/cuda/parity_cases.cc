@@ -8,7 +8,7 @@ std::vector<ParityCase> AllParityCases() {
        {ActivationCases(), AttentionCases(), ConvCases(), DeviceTableCases(),
         DistributionLossCases(), DqnLossCases(), DqnStepCases(), DropoutCases(), DuelingCases(),
         EmbeddingCases(), InterleaveCases(), LstmCases(), MatMulCases(), OptimizerCases(),
-        TextPartsCases(), TextStepCases(), TransformerCases()})
+        TextLossCases(), TextPartsCases(), TextStepCases(), TransformerCases()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }

@@ -21,6 +21,7 @@ std::vector<ParityCase> InterleaveCases();
 std::vector<ParityCase> LstmCases();
 std::vector<ParityCase> MatMulCases();
 std::vector<ParityCase> OptimizerCases();
+std::vector<ParityCase> TextLossCases();
 std::vector<ParityCase> TextPartsCases();
 std::vector<ParityCase> TextStepCases();
 std::vector<ParityCase> TransformerCases();

@@ -155,15 +155,37 @@ double TextOracle::Head(const Numbers& x) {
     }
     logits = Linear(y, s_.classifier);
   }
+  return LossOf(logits);
+}
+
+// A loss of targets is the mean over a row's outputs; a row's weight is a factor of its loss.
+double TextOracle::LossOf(const Numbers& logits) {
   double loss = 0;
   right_ = 0;
-  const std::size_t n = logits.size() / b_.labels.size();
-  for (std::size_t r = 0; r < b_.labels.size(); ++r) {
+  logits_ = logits;
+  const bool single = problem_ == ProblemType::kSingleLabel;
+  const std::size_t rows = single ? b_.labels.size() : b_.starts.size() - 1;
+  const std::size_t n = logits.size() / rows;
+  for (std::size_t r = 0; r < rows; ++r) {
     const auto row = logits.begin() + std::int64_t(r * n), end = row + std::int64_t(n);
-    double sum = 0;
-    for (auto i = row; i < end; ++i) sum += std::exp(*i);
-    loss += std::log(sum) - row[b_.labels[r]];
-    right_ += std::max_element(row, end) - row == b_.labels[r];
+    double of_row = 0;
+    if (single) {
+      for (auto i = row; i < end; ++i) of_row += std::exp(*i);
+      of_row = std::log(of_row) - row[b_.labels[r]];
+      right_ += std::max_element(row, end) - row == b_.labels[r];
+    } else {
+      bool all = problem_ == ProblemType::kMultiLabel;
+      for (std::size_t i = 0; i < n; ++i) {
+        const double x = row[std::int64_t(i)], t = double(b_.targets[r * n + i]);
+        const double p = 1 / (1 + std::exp(-x));
+        of_row += problem_ == ProblemType::kMultiLabel
+                      ? -(t * std::log(p) + (1 - t) * std::log(1 - p)) / double(n)
+                      : (x - t) * (x - t) / double(n);
+        all = all && (p > 0.5) == (t == 1);
+      }
+      right_ += all;
+    }
+    loss += (b_.weights.empty() ? 1.0 : double(b_.weights[r])) * of_row;
   }
   return loss;
 }
@@ -208,6 +230,19 @@ Batch BatchOf(Parity& parity, const TransformerSpec& spec,
     }
   }
   return batch;
+}
+
+void SetTargets(Parity& parity, const TransformerSpec& spec, ProblemType problem, Batch* batch) {
+  const auto rows = std::int64_t(batch->labels.size());
+  if (problem == ProblemType::kSingleLabel) {
+    batch->weights = parity.Random(rows, 0.2, 2);
+    return;
+  }
+  batch->labels.clear();
+  batch->targets = parity.Random(rows * spec.classes, -3, 3);
+  for (float& t : batch->targets) {
+    if (problem == ProblemType::kMultiLabel) t = t > 0 ? 1.0f : 0.0f;
+  }
 }
 
 std::vector<float> ValueOf(Parity& parity, const TransformerSpec& spec, double size) {

@@ -16,16 +16,28 @@ using Numbers = std::vector<double>;
 struct Batch {
   std::vector<std::int32_t> ids, starts = {0}, places, labels;
   std::vector<DropoutKey> dropout;
-  HostTokens view() const { return {ids, starts, dropout, places, labels}; }
+  std::vector<float> targets, weights;
+  HostTokens view() const {
+    return {.ids = ids,
+            .starts = starts,
+            .dropout = dropout,
+            .places = places,
+            .labels = labels,
+            .targets = targets,
+            .weights = weights};
+  }
 };
 
 // Reference: the sum of the losses of a batch, from the formulas of the papers in f64. Derivatives
 // are computed as differences.
 class TextOracle {
  public:
-  TextOracle(const TransformerSpec& spec, const Batch& batch) : s_(spec), b_(batch) {}
+  TextOracle(const TransformerSpec& spec, const Batch& batch,
+             ProblemType problem = ProblemType::kSingleLabel)
+      : s_(spec), b_(batch), problem_(problem) {}
   double Loss(const Numbers& value);
-  std::int64_t right() const { return right_; }  // of the last Loss
+  std::int64_t right() const { return right_; }  // of the last Loss, as are:
+  const Numbers& logits() const { return logits_; }
 
  private:
   double V(std::int64_t at) const { return (*v_)[std::size_t(at)]; }
@@ -39,11 +51,14 @@ class TextOracle {
   static Numbers Sum(Numbers a, const Numbers& b);
   Numbers Layer(const Numbers& x, std::int64_t use) const;
   double Head(const Numbers& x);
+  double LossOf(const Numbers& logits);
 
   const TransformerSpec& s_;
   const Batch& b_;
+  const ProblemType problem_;
   const Numbers* v_ = nullptr;
   std::int64_t right_ = 0;
+  Numbers logits_;
 };
 
 enum class Kind : std::uint8_t { kBert, kAlbert };
@@ -52,6 +67,8 @@ enum class Kind : std::uint8_t { kBert, kAlbert };
 TransformerSpec SpecOf(Kind kind, bool masked, bool drops, Precision precision);
 Batch BatchOf(Parity& parity, const TransformerSpec& spec,
               const std::vector<std::int32_t>& lengths);
+// Replaces the labels by targets of the problem, or with classes adds weights.
+void SetTargets(Parity& parity, const TransformerSpec& spec, ProblemType problem, Batch* batch);
 // Norm weights near 1, the rest random: spread enough that attention is not just a mean.
 std::vector<float> ValueOf(Parity& parity, const TransformerSpec& spec, double size = 0.3);
 // Offsets of the arrays of the model.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "tests/cuda/parity_cases.h"
 #include "tests/cuda/text_oracle.h"
@@ -7,21 +8,32 @@
 namespace troop::cuda {
 namespace {
 
-void CheckGradient(Parity& parity, Kind kind, bool masked, bool drops, Precision precision) {
+// Form of a check. expected: targets of this problem, or weights of classes; nullopt: classes.
+struct Trial {
+  Kind kind = Kind::kBert;
+  bool masked = false, drops = false;
+  Precision precision = Precision::kF32;
+  std::optional<ProblemType> expected;
+};
+
+void CheckGradient(Parity& parity, const Trial& trial) {
+  const auto& [kind, masked, drops, precision, expected] = trial;
+  const ProblemType problem = expected.value_or(ProblemType::kSingleLabel);
   const bool exact = precision == Precision::kF32;
   // Through all layers, f32 rounds each sum of some thousand products (2^-24 sqrt(n) each), TF32
   // each factor to 2^-11, and bf16 to 2^-9; small gradients in early layers accumulate several of
   // these.
   const double near = exact ? 2e-5 : precision == Precision::kTF32 ? 1e-2 : 5e-2;
   const TransformerSpec spec = SpecOf(kind, masked, drops, precision);
-  const Batch batch = BatchOf(parity, spec, {7, 1, 12});
+  Batch batch = BatchOf(parity, spec, {7, 1, 12});
+  if (expected) SetTargets(parity, spec, problem, &batch);
   const std::vector<float> floats = ValueOf(parity, spec, exact ? 0.3 : 0.15);
   Numbers value = Doubles(floats);
-  TextOracle oracle(spec, batch);
+  TextOracle oracle(spec, batch, problem);
   const double want_loss = oracle.Loss(value);
   const std::int64_t want_right = oracle.right();
 
-  TextStep step(parity.device(), {.model = spec, .precision = precision});
+  TextStep step(parity.device(), {.model = spec, .problem = problem, .precision = precision});
   std::vector<float> copy = floats;
   step.SetState(parity.stream(), {.value = copy});
   step.Begin(parity.stream());
@@ -53,7 +65,9 @@ void CheckGradient(Parity& parity, Kind kind, bool masked, bool drops, Precision
   }
   parity.Close("gradient", got, want, near);
   if (masked || drops) return;
-  const TextStepReport judged = step.Judge(parity.stream(), batch.view());
+  std::vector<float> logits;
+  const TextStepReport judged = step.Judge(parity.stream(), batch.view(), &logits);
+  parity.Close("logits", logits, oracle.logits(), near);
   parity.True("the same loss without a gradient", judged.loss == report.loss);
   parity.True("the same answers", judged.right == report.right);
 }
@@ -62,14 +76,25 @@ void Gradients(Parity& parity) {
   for (const Kind kind : {Kind::kBert, Kind::kAlbert}) {
     for (const bool masked : {false, true}) {
       for (const bool drops : {false, true})
-        CheckGradient(parity, kind, masked, drops, Precision::kF32);
+        CheckGradient(parity, {kind, masked, drops, Precision::kF32, std::nullopt});
     }
   }
 }
 void GradientsOfBF16(Parity& parity) {
-  CheckGradient(parity, Kind::kBert, false, true, Precision::kBF16);
-  CheckGradient(parity, Kind::kAlbert, true, false, Precision::kBF16);
-  CheckGradient(parity, Kind::kBert, true, false, Precision::kTF32);
+  constexpr auto kMultiLabel = ProblemType::kMultiLabel;
+  CheckGradient(parity, {Kind::kBert, false, true, Precision::kBF16, std::nullopt});
+  CheckGradient(parity, {Kind::kAlbert, true, false, Precision::kBF16, std::nullopt});
+  CheckGradient(parity, {Kind::kBert, true, false, Precision::kTF32, std::nullopt});
+  CheckGradient(parity, {Kind::kAlbert, false, false, Precision::kBF16, kMultiLabel});
+}
+
+// Labels, numbers and weighted classes; the classifier's logits come with an evaluation.
+void GradientsOfProblems(Parity& parity) {
+  constexpr auto kF32 = Precision::kF32;
+  for (const ProblemType problem :
+       {ProblemType::kSingleLabel, ProblemType::kMultiLabel, ProblemType::kRegression})
+    CheckGradient(parity, {Kind::kBert, false, true, kF32, problem});
+  CheckGradient(parity, {Kind::kAlbert, false, false, kF32, ProblemType::kMultiLabel});
 }
 
 // The gradients of micro-batches add up to the whole; gradients that were reported as ready do not
@@ -181,6 +206,7 @@ void Steps(Parity& parity) {
 std::vector<ParityCase> TextStepCases() {
   return {{"TextStep.GradientsOfEveryModel", Gradients},
           {"TextStep.GradientsOfBF16", GradientsOfBF16, 80},
+          {"TextStep.GradientsOfProblems", GradientsOfProblems},
           {"TextStep.PartsOfABatch", PartsOfABatch},
           {"TextStep.StepsOfTheOptimizer", Steps}};
 }

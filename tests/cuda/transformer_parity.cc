@@ -143,6 +143,7 @@ void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int6
   // Far from zero: nothing may overflow, and small values next to the largest still count.
   const auto x = Rounded(dtype, parity.Random(rows * stride, 90, 100));
   const float scale = 0.25f;
+  const std::vector<float> weight = parity.Random(rows, 0.2, 2);
   std::vector<std::int32_t> label, right;
   std::vector<double> loss, dx;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -159,11 +160,13 @@ void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int6
     loss.push_back(ignored ? 0 : 100 + std::log(sum) - row[label.back()]);
     for (std::int64_t i = 0; i < stride; ++i) {
       const double p = i < n ? std::exp(double(row[i]) - 100) / sum : 0;
-      dx.push_back(ignored ? 0 : double(scale) * (p - (i == label.back() ? 1 : 0)));
+      const double factor = double(scale) * double(weight[std::size_t(r)]);
+      dx.push_back(ignored ? 0 : factor * (p - (i == label.back() ? 1 : 0)));
     }
   }
   Array x_there(parity, dtype, x), dx_there(parity, dtype, rows * stride);
   const auto label_there = parity.Upload(label);
+  const auto weight_there = parity.Upload(weight);
   const auto loss_there = parity.Output<float>(rows), again = parity.Output<float>(rows);
   const auto right_there = parity.Output<std::int32_t>(rows);
   Array& to = in_place ? x_there : dx_there;
@@ -174,6 +177,7 @@ void CheckCrossEntropy(Parity& parity, DType dtype, std::int64_t rows, std::int6
                         .x = x_there.data(),
                         .label = label_there.data(),
                         .scale = scale,
+                        .weight = weight_there.data(),
                         .loss = again.data()};
   CrossEntropy(parity.stream(), args);
   args.loss = loss_there.data();

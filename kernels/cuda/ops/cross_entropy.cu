@@ -42,6 +42,7 @@ struct Rows {
   const T* x;
   const std::int32_t* label;
   float scale;
+  const float* weight;
   float* loss;
   std::int32_t* right;
   T* dx;
@@ -85,9 +86,10 @@ TROOP_DEVICE void PutGradient(const Rows<T>& rows, std::int64_t row, bool counts
   if (rows.dx == nullptr) return;
   const T* const x = rows.x + row * rows.stride;
   T* const dx = rows.dx + row * rows.stride;
+  const float scale = rows.weight != nullptr ? rows.scale * rows.weight[row] : rows.scale;
   const auto gradient = [&](std::int64_t i, float z) {
     const bool asked = counts && i < rows.n;
-    return asked ? rows.scale * (expf(z - log_sum) - (i == wanted ? 1.0f : 0.0f)) : 0.0f;
+    return asked ? scale * (expf(z - log_sum) - (i == wanted ? 1.0f : 0.0f)) : 0.0f;
   };
   if (!rows.by_eight) {
     for (std::int64_t i = threadIdx.x; i < rows.stride; i += kThreads)
@@ -177,6 +179,7 @@ void RunOf(const CrossEntropyArgs& args, const Run& run) {
                      static_cast<const T*>(args.x),
                      args.label,
                      args.scale,
+                     args.weight,
                      args.loss,
                      args.right,
                      static_cast<T*>(args.dx)};

@@ -9,8 +9,9 @@ namespace troop::cuda {
 
 // Arguments of CrossEntropy, the GPU counterpart of TransformerKernels::cross_entropy: loss [rows]
 // f32 = log Σ exp(x) - x[label], 0 if the label is kIgnoredLabel. x and dx [rows, n] are both kF32
-// or both kBF16; dx = scale (softmax - one-hot(label)), 0 if ignored; dx may be x, or nullptr if
-// not needed. Computed in f32; the order of sums depends only on n. Two passes over x. REQUIRES: 0
+// or both kBF16; dx = scale weight (softmax - one-hot(label)), 0 if ignored; dx may be x, or
+// nullptr if not needed. Computed in f32; the order of sums depends only on n. Two passes over x.
+// REQUIRES: 0
 // <= label < n, or kIgnoredLabel.
 struct CrossEntropyArgs {
   std::int64_t rows = 0, n = 0;
@@ -20,6 +21,7 @@ struct CrossEntropyArgs {
   const void* x = nullptr;
   const std::int32_t* label = nullptr;
   float scale = 1;
+  const float* weight = nullptr;  // [rows], factors of dx, not of the loss; nullptr: all 1
   float* loss = nullptr;
   std::int32_t* right = nullptr;  // [rows]: 1 if the label has the largest x and is not ignored,
                                   // else 0. nullptr: not needed

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/loss/text_loss.h"
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/cross_entropy.h"
 #include "kernels/cuda/runtime/launch.h"
@@ -30,15 +31,23 @@ struct StepState {
   double squares = 0;
 };
 
+// Results of the rows of a micro-batch.
+struct RowResults {
+  const float *loss, *weight;  // [rows]; weight nullptr: all 1
+  const std::int32_t* right;   // [rows]
+};
+
 // Accumulates the losses and correct predictions of a micro-batch. One block; the summation order
 // depends on `rows` alone, so the result is deterministic.
-TROOP_KERNEL void CountKernel(std::int64_t rows, const float* loss, const std::int32_t* right,
-                              StepState* s) {
+TROOP_KERNEL void CountKernel(std::int64_t rows, RowResults of, StepState* s) {
   TROOP_SHARED(double, sums, kThreads);
   TROOP_SHARED(std::int64_t, counts, kThreads);
   double sum = 0;
   std::int64_t count = 0;
-  for (std::int64_t i = threadIdx.x; i < rows; i += kThreads) sum += loss[i], count += right[i];
+  for (std::int64_t i = threadIdx.x; i < rows; i += kThreads) {
+    const double weight = of.weight != nullptr ? of.weight[i] : 1;
+    sum += weight * double(of.loss[i]), count += of.right[i];
+  }
   sums[threadIdx.x] = sum, counts[threadIdx.x] = count;
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -66,8 +75,9 @@ TROOP_KERNEL void ClearReportKernel(StepState* s) { s->report = TextStepReport()
 struct PackedBatch {
   std::vector<std::uint32_t> words;
   std::int64_t id = 0, starts = 0, word = 0, first = 0, order = 0, chosen = 0, label = 0, keys = 0;
+  std::int64_t target = 0, weight = 0;
   std::int64_t tokens = 0, sequences = 0, longest = 0, distinct = 0, rows = 0, scattered = 0;
-  bool drops = false;
+  bool drops = false, weighs = false;
 
   // Arrays start at multiples of 16 bytes.
   std::int64_t Take(std::int64_t n) {
@@ -127,13 +137,15 @@ class WordSorter {
 void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sorter,
           PackedBatch* to) {
   to->words.clear();
-  const auto copy = [&](std::span<const std::int32_t> values, std::int64_t room) {
+  const auto copy = [&](auto values, std::int64_t room) {
+    static_assert(sizeof(values[0]) == sizeof(std::uint32_t));
     const std::int64_t at = to->Take(room);
-    std::ranges::copy(values, to->at(at));
+    if (!values.empty()) std::memcpy(to->at(at), values.data(), values.size() * sizeof(values[0]));
     return at;
   };
-  const auto tokens = std::int64_t(from.ids.size()), rows = std::int64_t(from.labels.size());
+  const auto tokens = std::int64_t(from.ids.size());
   const auto sequences = std::int64_t(from.starts.size()) - 1;
+  const std::int64_t rows = model.masked() ? std::int64_t(from.labels.size()) : sequences;
   to->tokens = CeilDivide(tokens, kRounding) * kRounding;
   to->longest = 0;
   std::vector<std::int32_t> starts(from.starts.begin(), from.starts.end());
@@ -146,7 +158,7 @@ void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sort
     to->longest = std::max<std::int64_t>(to->longest, starts[s + 1] - starts[s]);
   to->sequences = std::int64_t(starts.size()) - 1;
   to->id = copy(from.ids, to->tokens);
-  to->starts = copy(starts, to->sequences + 1);
+  to->starts = copy(std::span(starts), to->sequences + 1);
   to->rows = model.masked() ? CeilDivide(rows, kRounding) * kRounding : rows;
   to->scattered = rows;
   to->chosen =
@@ -154,6 +166,9 @@ void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sort
   to->label = copy(from.labels, to->rows);
   // The loss ignores the padding rows by their label.
   std::fill(to->at(to->label) + rows, to->at(to->label) + to->rows, kIgnoredLabel);
+  to->target = copy(from.targets, std::int64_t(from.targets.size()));
+  to->weighs = !from.weights.empty();
+  to->weight = copy(from.weights, std::int64_t(from.weights.size()));
   to->drops = !from.dropout.empty();
   to->keys = to->Take(to->drops ? 4 * to->sequences : 0);
   static_assert(sizeof(DropoutKey) == 4 * sizeof(std::uint32_t));
@@ -195,8 +210,15 @@ struct TextStep::Impl {
 
   TransformerWeights Weights() const { return {value.data(), value_bf16.data()}; }
 
+  // Expected outputs of a batch on the device.
+  struct Expected {
+    const std::int32_t* label = nullptr;  // [rows]
+    const float* target = nullptr;        // [rows, classes]
+    const float* weight = nullptr;        // [rows]; nullptr: all 1
+  };
+
   // Packs a batch and enqueues its copy; the result is valid at that point of the stream.
-  DeviceTokens Put(Stream& stream, const HostTokens& batch, const std::int32_t** label) {
+  DeviceTokens Put(Stream& stream, const HostTokens& batch, Expected* expected) {
     // Two pinned buffers alternate, so that packing overlaps the previous copy.
     const std::size_t slot = std::size_t(puts++ % 2);
     Pack(options.model, batch, &sorter, &packed);
@@ -217,7 +239,9 @@ struct TextStep::Impl {
     const auto at = [&](std::int64_t offset) {
       return reinterpret_cast<const std::int32_t*>(on_device.data() + offset);
     };
-    *label = at(packed.label);
+    expected->label = at(packed.label);
+    expected->target = reinterpret_cast<const float*>(at(packed.target));
+    if (packed.weighs) expected->weight = reinterpret_cast<const float*>(at(packed.weight));
     DeviceTokens tokens;
     tokens.sequences = {at(packed.starts), packed.sequences, packed.tokens, packed.longest};
     tokens.id = at(packed.id);
@@ -232,8 +256,8 @@ struct TextStep::Impl {
   // Computes the logits and losses; with_gradient replaces the logits by the gradient of scale · Σ
   // loss.
   DeviceTokens Losses(Stream& stream, const HostTokens& batch, float scale, bool with_gradient) {
-    const std::int32_t* label = nullptr;
-    const DeviceTokens tokens = Put(stream, batch, &label);
+    Expected expected;
+    const DeviceTokens tokens = Put(stream, batch, &expected);
     const std::int64_t rows = tokens.rows, n = rows * model.stride();
     // Row buffers grow by a quarter more than needed.
     if (rows > loss.size()) {
@@ -246,23 +270,36 @@ struct TextStep::Impl {
     }
     if (!device.ok()) return tokens;
     model.Forward(stream, {Weights(), tokens}, with_gradient, logits.data());
+    LossOf(stream, rows, expected, scale, with_gradient);
+    Launch(stream, "Count", {dim3(1), dim3(kThreads)}, CountKernel, rows,
+           RowResults{loss.data(), expected.weight, right.data()}, state.data());
+    return tokens;
+  }
+
+  // The loss of the problem, from the logits, which become their gradient.
+  void LossOf(Stream& stream, std::int64_t rows, const Expected& expected, float scale,
+              bool with_gradient) {
+    if (!options.model.masked() && options.problem != ProblemType::kSingleLabel) {
+      auto* const x = reinterpret_cast<float*>(logits.data());  // a classifier's are f32
+      const TextLossInput in{rows, model.outputs(), x, expected.target, scale};
+      const TextLossResults out{loss.data(), right.data(), with_gradient ? x : nullptr};
+      const bool sigmoids = options.problem == ProblemType::kMultiLabel;
+      return (sigmoids ? BinaryCrossEntropy : SquaredError)(stream, in, out);
+    }
     CrossEntropyOf(stream,
                    {.rows = rows,
                     .n = model.outputs(),
                     .stride = model.stride(),
                     .dtype = model.output_dtype(),
                     .x = logits.data(),
-                    .label = label,
+                    .label = expected.label,
                     .scale = scale,
+                    .weight = expected.weight,
                     .loss = loss.data(),
                     .right = right.data(),
                     .dx = with_gradient ? logits.data() : nullptr,
                     .first = options.model.masked() ? options.model.word_share().first : 0});
-    Launch(stream, "Count", {dim3(1), dim3(kThreads)}, CountKernel, rows, loss.data(), right.data(),
-           state.data());
-    return tokens;
   }
-
   // True with vocabulary slices: each rank has the logits of some tokens.
   bool Slices() const { return options.model.cut() && options.model.masked(); }
   // Without slices one kernel; with slices three, with all-reduces in between.
@@ -344,7 +381,8 @@ std::int64_t TextStepBytes(const TextStepOptions& options, std::int64_t tokens, 
   const std::int64_t logit = model.masked() ? ElementBytes(ElementType(options.precision)) : 4;
   return model.parameters * parameter +
          TransformerMemory::StepBytes(model, options.precision, tokens, rows) +
-         (rows + rows / 4) * (outputs * logit + 8) + 5 * 4 * 5 * tokens / 4;
+         (rows + rows / 4) * (outputs * logit + 8) + 5 * 4 * 5 * tokens / 4 +
+         (model.masked() ? 0 : 5 * 4 * (outputs + 1) * rows / 4);
 }
 
 TextStep::TextStep(Device& device, const TextStepOptions& options)
@@ -434,12 +472,19 @@ void TextStep::RunStep(Stream& stream, double learning_rate, bool changed) {
 }
 
 // Evaluation: no gradient, and a report of this batch alone.
-TextStepReport TextStep::Judge(Stream& stream, const HostTokens& batch) {
+TextStepReport TextStep::Judge(Stream& stream, const HostTokens& batch,
+                               std::vector<float>* logits) {
   Impl& i = *impl_;
+  if (logits != nullptr) logits->clear();
   if (!i.device.ok()) return {};
   i.ClearReport(stream);
-  i.Losses(stream, batch, 1, false);
-  return i.TakeReport(stream);
+  const DeviceTokens tokens = i.Losses(stream, batch, 1, false);
+  const TextStepReport report = i.TakeReport(stream);
+  if (logits != nullptr && i.device.ok() && !i.options.model.masked()) {
+    logits->resize(std::size_t(tokens.rows * i.model.stride()));
+    CopyOut(stream, reinterpret_cast<const float*>(i.logits.data()), *logits);
+  }
+  return report;
 }
 
 // Over all ranks with tensor parallelism.

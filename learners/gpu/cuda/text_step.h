@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "core/config/problem_type.h"
 #include "kernels/cuda/runtime/device.h"
 #include "kernels/transformer/dropout.h"
 #include "learners/gpu/cuda/optimizer_step.h"
@@ -18,6 +20,7 @@ namespace troop::cuda {
 
 struct TextStepOptions {
   TransformerSpec model;
+  ProblemType problem = ProblemType::kSingleLabel;  // of the classifier head
   Precision precision = Precision::kBF16;
   OptimizerRule rule;
   bool trains = true;  // false: evaluation only, with memory for that alone
@@ -30,13 +33,15 @@ struct HostTokens {
   std::span<const DropoutKey> dropout;        // [B], or empty: no dropout
   std::span<const std::int32_t> places;       // [M], masked-LM head only
   std::span<const std::int32_t> labels;       // [B] classes, or [M] tokens
+  std::span<const float> targets;             // [B, classes]; instead of labels
+  std::span<const float> weights;             // [B] factors of the losses, or empty: all 1
 };
 
 // Sums over all parts added since Begin. Fixed layout, because it is copied from the device.
 struct TextStepReport {
-  double loss = 0;           // Σ cross entropy
+  double loss = 0;           // Σ of the rows' losses, times their weights
   double gradient_norm = 0;  // before the clip
-  std::int64_t right = 0;    // labels whose logit is the largest
+  std::int64_t right = 0;    // rows as in TextOutcome::right
   std::int32_t finite = 0;   // 0: loss or gradient was not finite, and RunStep changes nothing
   std::int32_t reserved = 0;
 };
@@ -64,8 +69,10 @@ class TextStep final : public GpuTrainState {
            const Transformer::Ready& ready = {});
   TextStepReport Finish(Stream& stream);  // waits for the report
   void RunStep(Stream& stream, double learning_rate, bool changed);
-  // Computes loss and correct predictions only; waits for the result.
-  TextStepReport Judge(Stream& stream, const HostTokens& batch);
+  // Computes loss and correct predictions only; waits for the result. logits: becomes the
+  // classifier's [B, classes], empty after an error of the device; nullptr: not needed.
+  TextStepReport Judge(Stream& stream, const HostTokens& batch,
+                       std::vector<float>* logits = nullptr);
 
   float* gradient() const override;
   const float* value() const override;

@@ -158,8 +158,7 @@ TEST(ReviewTrialTest, RejectsWeightsOfAnotherModel) {
 
 // The confusion matrix counts the same reviews as the report; measures have the names of metrics.
 TEST(ReviewTrialTest, MeasuresBelongToTheReport) {
-  TrainingConfig config = SupervisedConfig("bert");
-  config.learner.device = DeviceChoice::kCpu;  // a GPU gives accuracy and loss alone
+  const TrainingConfig config = SupervisedConfig("bert");
   const auto data = Judging(config, 1, {1, 3, 4, 6});
   auto trial =
       TextEvaluator::Make(config, data, {.episodes = 12, .final = true}, FixtureWeights(config));
