@@ -280,12 +280,6 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& c
   return std::shared_ptr<const ReviewData>(std::move(data));
 }
 
-// The device code embeds all tokens as segment 0.
-Status CheckGpuTexts(const ReviewData& data) {
-  if (!data.pairs()) return Status::Ok();
-  return InvalidArgument("pairs of texts are not supported on a GPU; set learner.device = \"cpu\"");
-}
-
 std::int64_t BatchesOfEpoch(const TrainingConfig& config, std::int64_t samples) {
   const std::int64_t batch = config.learner.batch_size;
   return (samples + batch - 1) / batch;

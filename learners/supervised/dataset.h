@@ -43,10 +43,6 @@ enum class HeldPart : std::uint64_t { kValidation = 0, kTest = 1 };
 std::vector<bool> HeldOut(std::span<const std::int32_t> labels, double held, std::uint64_t seed,
                           HeldPart part);
 
-// Rejects data that updates and evaluations on a GPU do not support: pairs, whose segments the
-// device code does not read. Errors: kInvalidArgument.
-Status CheckGpuTexts(const ReviewData& data);
-
 // Settings of a supervised run that depend on its data. Members have the names of their keys.
 struct DataSettings {
   std::string data_identity;              // ReviewData::Identity

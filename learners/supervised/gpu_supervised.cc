@@ -47,6 +47,7 @@ namespace {
 cuda::HostTokens TokensOf(const TextBatch& batch) {
   return {.ids = batch.ids,
           .starts = batch.starts,
+          .types = batch.types,
           .dropout = batch.dropout,
           .places = batch.places,
           .labels = batch.labels,
@@ -63,7 +64,7 @@ Status CheckBatch(const TokenBounds& bounds, const cuda::TextStepOptions& step,
   }
   return CheckTokens(bounds, TokenBatch{.ids = batch.ids,
                                         .starts = batch.starts,
-                                        .types = {},
+                                        .types = batch.types,
                                         .dropout = batch.dropout,
                                         .places = batch.places});
 }
@@ -305,7 +306,6 @@ Result<std::unique_ptr<Algorithm>> MakeGpuSupervised(const TrainingConfig& confi
                                                      std::shared_ptr<const ReviewData> data,
                                                      const TensorParallelRank& tensor,
                                                      int learner) {
-  TROOP_RETURN_IF_ERROR(CheckGpuTexts(*data));
   TROOP_ASSIGN_OR_RETURN(TextDevice opened, OpenTextDevice(config, tensor, learner));
   TROOP_ASSIGN_OR_RETURN(ModelShard model, ModelShard::Make(config, tensor));
   // Host and device must lay out the parameters alike.

@@ -38,8 +38,7 @@ Result<std::unique_ptr<TextEvaluator>> TextEvaluator::Make(const TrainingConfig&
   std::unique_ptr<TextEvaluator> trial(new TextEvaluator(config, data, options, std::move(module)));
   // A missing GPU is an error only if the config requires one.
   if (config.learner.device != DeviceChoice::kCpu) {
-    const Status fits = CheckGpuTexts(*data);
-    auto judge = fits.ok() ? MakeGpuTextEvaluator(config, weights) : fits;
+    auto judge = MakeGpuTextEvaluator(config, weights);
     if (!judge.ok() && config.learner.device == DeviceChoice::kCuda) return judge.status();
     if (judge.ok()) trial->on_device_ = *std::move(judge);
   }

@@ -36,7 +36,9 @@ class TensorParallelComm {
 // A packed batch on the device. The host has checked that all values are within their bounds.
 struct DeviceTokens {
   PackedSequences sequences;
-  const std::int32_t* id = nullptr;      // [T]
+  const std::int32_t* id = nullptr;    // [T]
+  const std::int32_t* type = nullptr;  // [T], all below `types`; nullptr: all 0
+  std::int64_t types = 0;
   WordTokens words;                      // the tokens grouped by the rank's vocabulary rows
   const DropoutKey* dropout = nullptr;   // [sequences]; nullptr: no dropout
   std::int64_t rows = 0;                 // output rows; the last layer computes no others

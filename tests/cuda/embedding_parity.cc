@@ -11,41 +11,60 @@ namespace {
 
 constexpr std::int64_t kWords = 11;
 
-// Packed tokens with their positions, grouped by token id. Some ids have no token; the first has
-// more than a kernel reads at a time.
-struct Tokens {
-  std::vector<std::int32_t> starts = {0}, id, place;
-  std::vector<std::int32_t> word, first = {0}, order;  // WordTokens
-  std::int64_t longest = 0;
-  std::int64_t size() const { return std::int64_t(id.size()); }
+// Tokens grouped by a number (WordTokens).
+struct Groups {
+  std::vector<std::int32_t> word, first = {0}, order;
 };
 
-Tokens MakeTokens(Parity& parity, const std::vector<std::int32_t>& lengths) {
+// Packed tokens with their positions and types, grouped by token id and by position. Some ids have
+// no token; the first has more than a kernel reads at a time.
+struct Tokens {
+  bool indexed = false;  // types and positions are given; otherwise 0 and the index in the sequence
+  std::vector<std::int32_t> starts = {0}, id, place, type;
+  Groups by_id, by_place;
+  std::int64_t longest = 0;
+  std::int64_t size() const { return std::int64_t(id.size()); }
+  std::int64_t positions() const { return longest + 4; }
+};
+constexpr std::int32_t kTypes = 3;
+
+Groups GroupsOf(const std::vector<std::int32_t>& number, std::int64_t count) {
+  Groups groups;
+  for (std::int32_t w = 0; w < count; ++w) {
+    const std::size_t before = groups.order.size();
+    for (std::size_t i = 0; i < number.size(); ++i)
+      if (number[i] == w) groups.order.push_back(std::int32_t(i));
+    if (groups.order.size() == before) continue;
+    groups.word.push_back(w);
+    groups.first.push_back(std::int32_t(groups.order.size()));
+  }
+  return groups;
+}
+
+// indexed: positions begin at 2, and some tokens have position 1, as padding ids of RoBERTa.
+Tokens MakeTokens(Parity& parity, const std::vector<std::int32_t>& lengths, bool indexed) {
   Tokens t;
+  t.indexed = indexed;
   for (const std::int32_t length : lengths) {
     t.starts.push_back(t.starts.back() + length);
     t.longest = std::max<std::int64_t>(t.longest, length);
     for (std::int32_t i = 0; i < length; ++i) {
-      t.place.push_back(i);
+      t.place.push_back(!indexed ? i : parity.Below(4) > 0 ? i + 2 : 1);
+      t.type.push_back(indexed ? std::int32_t(parity.Below(kTypes)) : 0);
       t.id.push_back(std::int32_t(parity.Below(3) > 0 ? 4 : parity.Below(kWords)));
     }
   }
-  for (std::int32_t w = 0; w < kWords; ++w) {
-    const std::size_t before = t.order.size();
-    for (std::size_t i = 0; i < t.id.size(); ++i)
-      if (t.id[i] == w) t.order.push_back(std::int32_t(i));
-    if (t.order.size() == before) continue;
-    t.word.push_back(w);
-    t.first.push_back(std::int32_t(t.order.size()));
-  }
+  t.by_id = GroupsOf(t.id, kWords);
+  t.by_place = GroupsOf(t.place, t.positions());
   return t;
 }
 
 template <class T>
 void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
-  const auto word = parity.Random(kWords * width), position = parity.Random(t.longest * width),
-             type = parity.Random(2 * width);
+  const auto word = parity.Random(kWords * width), position = parity.Random(t.positions() * width),
+             type = parity.Random(kTypes * width);
   const auto starts = parity.Upload(t.starts), id = parity.Upload(t.id);
+  const auto types = parity.Upload(t.type), places = parity.Upload(t.place);
   const auto of_word = parity.Upload(word), of_place = parity.Upload(position),
              of_type = parity.Upload(type);
   const auto out = parity.Output<T>(t.size() * width);
@@ -53,6 +72,8 @@ void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
       .batch = {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest},
       .width = width,
       .id = id.data(),
+      .type = t.indexed ? types.data() : nullptr,
+      .place = t.indexed ? places.data() : nullptr,
       .tables = {.word = of_word.data(), .position = of_place.data(), .type = of_type.data()},
       .dtype = kElement<T>,
       .out = out.data()};
@@ -62,7 +83,7 @@ void Embed(Parity& parity, const Tokens& t, std::int64_t width) {
     for (std::int64_t c = 0; c < width; ++c) {
       want.push_back(double(word[std::size_t(t.id[i] * width + c)]) +
                      double(position[std::size_t(t.place[i] * width + c)]) +
-                     double(type[std::size_t(c)]));
+                     double(type[std::size_t(t.type[i] * width + c)]));
     }
   }
   // Two additions in f32; bf16 adds one rounding of 2^-8.
@@ -93,19 +114,28 @@ void EmbedBackward(Parity& parity, const Tokens& t, std::int64_t width) {
   std::vector<float> dout = parity.Random(t.size() * width);
   if (kElement<T> == DType::kBF16) dout = FromBF16s(ToBF16s(dout));
   // Gradients are added; positions and ids without tokens keep their values.
-  const auto word = parity.Random(kWords * width),
-             position = parity.Random((t.longest + 2) * width), type = parity.Random(width);
-  std::vector<double> dword = Doubles(word), dposition = Doubles(position), dtype0 = Doubles(type);
+  const auto word = parity.Random(kWords * width), position = parity.Random(t.positions() * width),
+             type = parity.Random(kTypes * width);
+  std::vector<double> dword = Doubles(word), dposition = Doubles(position), dtype = Doubles(type);
   for (std::size_t i = 0; i < t.id.size(); ++i) {
     for (std::int64_t c = 0; c < width; ++c) {
       const double d = dout[i * std::size_t(width) + std::size_t(c)];
       dword[std::size_t(t.id[i] * width + c)] += d;
       dposition[std::size_t(t.place[i] * width + c)] += d;
-      dtype0[std::size_t(c)] += d;
+      dtype[std::size_t(t.type[i] * width + c)] += d;
     }
   }
-  const auto starts = parity.Upload(t.starts), numbers = parity.Upload(t.word),
-             first = parity.Upload(t.first), order = parity.Upload(t.order);
+  struct OnDevice {
+    DeviceArray<std::int32_t> word, first, order;
+    WordTokens tokens;
+  };
+  const auto group = [&](const Groups& from) {
+    OnDevice to{parity.Upload(from.word), parity.Upload(from.first), parity.Upload(from.order), {}};
+    to.tokens = {std::int64_t(from.word.size()), to.word.data(), to.first.data(), to.order.data()};
+    return to;
+  };
+  const OnDevice by_id = group(t.by_id), by_place = group(t.by_place);
+  const auto starts = parity.Upload(t.starts), types = parity.Upload(t.type);
   const auto on_device = parity.UploadAs<T>(dout);
   const auto of_word = parity.Upload(word), of_place = parity.Upload(position),
              of_type = parity.Upload(type);
@@ -114,7 +144,10 @@ void EmbedBackward(Parity& parity, const Tokens& t, std::int64_t width) {
       parity.stream(),
       {.batch = {starts.data(), std::int64_t(t.starts.size()) - 1, t.size(), t.longest},
        .width = width,
-       .words = {std::int64_t(t.word.size()), numbers.data(), first.data(), order.data()},
+       .words = by_id.tokens,
+       .places = t.indexed ? by_place.tokens : WordTokens(),
+       .type = t.indexed ? types.data() : nullptr,
+       .types = kTypes,
        .dtype = kElement<T>,
        .dout = on_device.data(),
        .gradient = {of_word.data(), of_place.data(), of_type.data()},
@@ -124,25 +157,30 @@ void EmbedBackward(Parity& parity, const Tokens& t, std::int64_t width) {
   const double tolerance = t.size() > 1000 ? 1e-5 : 1e-6;
   parity.Close("words", parity.Download(of_word), dword, tolerance);
   parity.Close("places", parity.Download(of_place), dposition, tolerance);
-  parity.Close("type", parity.Download(of_type), dtype0, tolerance);
+  parity.Close("type", parity.Download(of_type), dtype, tolerance);
 }
 
 void EmbedsTokens(Parity& parity) {
-  for (const std::int64_t width : {1, 24, 131}) {
-    const Tokens t = MakeTokens(parity, {1, 17, 40, 3});
-    Embed<float>(parity, t, width);
-    Embed<BF16>(parity, t, width);
+  for (const bool indexed : {false, true}) {
+    for (const std::int64_t width : {1, 24, 131}) {
+      const Tokens t = MakeTokens(parity, {1, 17, 40, 3}, indexed);
+      Embed<float>(parity, t, width);
+      Embed<BF16>(parity, t, width);
+    }
   }
 }
 
 void SumsGradientsOfTables(Parity& parity) {
-  for (const std::int64_t width : {1, 24, 131}) {
-    const Tokens t = MakeTokens(parity, {1, 17, 40, 3});
-    EmbedBackward<float>(parity, t, width);
-    EmbedBackward<BF16>(parity, t, width);
+  for (const bool indexed : {false, true}) {
+    for (const std::int64_t width : {1, 24, 131}) {
+      const Tokens t = MakeTokens(parity, {1, 17, 40, 3}, indexed);
+      EmbedBackward<float>(parity, t, width);
+      EmbedBackward<BF16>(parity, t, width);
+    }
+    if (!parity.large()) continue;
+    const std::vector<std::int32_t> lengths(16, 509);
+    EmbedBackward<BF16>(parity, MakeTokens(parity, lengths, indexed), 768);
   }
-  if (parity.large())
-    EmbedBackward<BF16>(parity, MakeTokens(parity, std::vector<std::int32_t>(16, 509)), 768);
 }
 
 template <class T>

@@ -15,7 +15,7 @@ double TextOracle::Loss(const Numbers& value) {
       for (std::int64_t c = 0; c < s_.embedding; ++c) {
         x.push_back(value[std::size_t(s_.word_table + b_.ids[std::size_t(t)] * s_.embedding + c)] +
                     value[std::size_t(s_.position_table + (t - b_.starts[s]) * s_.embedding + c)] +
-                    value[std::size_t(s_.type_table + c)]);
+                    value[std::size_t(s_.type_table + TypeOf(t) * s_.embedding + c)]);
       }
     }
   }

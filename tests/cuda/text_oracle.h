@@ -17,9 +17,11 @@ struct Batch {
   std::vector<std::int32_t> ids, starts = {0}, places, labels;
   std::vector<DropoutKey> dropout;
   std::vector<float> targets, weights;
+  std::vector<std::int32_t> types;
   HostTokens view() const {
     return {.ids = ids,
             .starts = starts,
+            .types = types,
             .dropout = dropout,
             .places = places,
             .labels = labels,
@@ -52,6 +54,9 @@ class TextOracle {
   Numbers Layer(const Numbers& x, std::int64_t use) const;
   double Head(const Numbers& x);
   double LossOf(const Numbers& logits);
+  std::int64_t TypeOf(std::int32_t token) const {
+    return b_.types.empty() ? 0 : b_.types[std::size_t(token)];
+  }
 
   const TransformerSpec& s_;
   const Batch& b_;

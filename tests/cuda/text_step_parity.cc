@@ -14,10 +14,11 @@ struct Trial {
   bool masked = false, drops = false;
   Precision precision = Precision::kF32;
   std::optional<ProblemType> expected;
+  bool pairs = false;  // the last tokens of every seven are second segments
 };
 
 void CheckGradient(Parity& parity, const Trial& trial) {
-  const auto& [kind, masked, drops, precision, expected] = trial;
+  const auto& [kind, masked, drops, precision, expected, pairs] = trial;
   const ProblemType problem = expected.value_or(ProblemType::kSingleLabel);
   const bool exact = precision == Precision::kF32;
   // Through all layers, f32 rounds each sum of some thousand products (2^-24 sqrt(n) each), TF32
@@ -27,6 +28,7 @@ void CheckGradient(Parity& parity, const Trial& trial) {
   const TransformerSpec spec = SpecOf(kind, masked, drops, precision);
   Batch batch = BatchOf(parity, spec, {7, 1, 12});
   if (expected) SetTargets(parity, spec, problem, &batch);
+  for (std::size_t i = 0; pairs && i < batch.ids.size(); ++i) batch.types.push_back(i % 7 > 3);
   const std::vector<float> floats = ValueOf(parity, spec, exact ? 0.3 : 0.15);
   Numbers value = Doubles(floats);
   TextOracle oracle(spec, batch, problem);
@@ -76,16 +78,16 @@ void Gradients(Parity& parity) {
   for (const Kind kind : {Kind::kBert, Kind::kAlbert}) {
     for (const bool masked : {false, true}) {
       for (const bool drops : {false, true})
-        CheckGradient(parity, {kind, masked, drops, Precision::kF32, std::nullopt});
+        CheckGradient(parity, {kind, masked, drops, Precision::kF32, {}, false});
     }
   }
 }
 void GradientsOfBF16(Parity& parity) {
   constexpr auto kMultiLabel = ProblemType::kMultiLabel;
-  CheckGradient(parity, {Kind::kBert, false, true, Precision::kBF16, std::nullopt});
-  CheckGradient(parity, {Kind::kAlbert, true, false, Precision::kBF16, std::nullopt});
-  CheckGradient(parity, {Kind::kBert, true, false, Precision::kTF32, std::nullopt});
-  CheckGradient(parity, {Kind::kAlbert, false, false, Precision::kBF16, kMultiLabel});
+  CheckGradient(parity, {Kind::kBert, false, true, Precision::kBF16, {}, false});
+  CheckGradient(parity, {Kind::kAlbert, true, false, Precision::kBF16, {}, false});
+  CheckGradient(parity, {Kind::kBert, true, false, Precision::kTF32, {}, false});
+  CheckGradient(parity, {Kind::kAlbert, false, false, Precision::kBF16, kMultiLabel, false});
 }
 
 // Labels, numbers and weighted classes; the classifier's logits come with an evaluation.
@@ -93,8 +95,16 @@ void GradientsOfProblems(Parity& parity) {
   constexpr auto kF32 = Precision::kF32;
   for (const ProblemType problem :
        {ProblemType::kSingleLabel, ProblemType::kMultiLabel, ProblemType::kRegression})
-    CheckGradient(parity, {Kind::kBert, false, true, kF32, problem});
-  CheckGradient(parity, {Kind::kAlbert, false, false, kF32, ProblemType::kMultiLabel});
+    CheckGradient(parity, {Kind::kBert, false, true, kF32, problem, false});
+  CheckGradient(parity, {Kind::kAlbert, false, false, kF32, ProblemType::kMultiLabel, false});
+}
+
+// Segments of pairs, with both heads; padding has the first type.
+void GradientsOfPairs(Parity& parity) {
+  for (const bool masked : {false, true}) {
+    CheckGradient(parity,
+                  {.kind = masked ? Kind::kAlbert : Kind::kBert, .masked = masked, .pairs = true});
+  }
 }
 
 // The gradients of micro-batches add up to the whole; gradients that were reported as ready do not
@@ -207,6 +217,7 @@ std::vector<ParityCase> TextStepCases() {
   return {{"TextStep.GradientsOfEveryModel", Gradients},
           {"TextStep.GradientsOfBF16", GradientsOfBF16, 80},
           {"TextStep.GradientsOfProblems", GradientsOfProblems},
+          {"TextStep.GradientsOfPairs", GradientsOfPairs},
           {"TextStep.PartsOfABatch", PartsOfABatch},
           {"TextStep.StepsOfTheOptimizer", Steps}};
 }

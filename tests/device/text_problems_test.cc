@@ -35,6 +35,9 @@ constexpr Texts kTexts[] = {
     {"weighted classes", ProblemType::kSingleLabel, true,
      "text,label\ngood film,x\nbad plot,y\na great movie,x\nnot good and not bad,x\nloved it,z\n"
      "a bad and bad film,y\ngood,x\n"},
+    {"pairs", ProblemType::kSingleLabel, false,
+     "premise,hypothesis,label\ngood film,a film,x\nbad plot,was good,y\na great movie,great,x\n"
+     "not good and not bad,a bad film,y\nloved it,it,x\na bad and bad film,film,x\ngood,bad,y\n"},
 };
 
 // A resolved config of a small model with dropout, in batches and micro-batches that do not divide.

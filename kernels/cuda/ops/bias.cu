@@ -39,10 +39,13 @@ template <class T>
 struct SumShape {
   std::int64_t rows, n, stride, each;
   const T* x;
+  const std::int32_t* group;
+  std::int32_t number;
 };
 
-// kWide: n and the addresses of rows are multiples of eight elements.
-template <class T, bool kWide>
+// kWide: n and the addresses of rows are multiples of eight elements. kSome: only the rows of a
+// group.
+template <class T, bool kWide, bool kSome>
 TROOP_KERNEL void __launch_bounds__(kThreads) SumRowsKernel(SumShape<T> s, bool add, float* sum) {
   // Partial sums of all threads; rows are padded against bank conflicts.
   TROOP_SHARED(float, sums, kDown*(kColumns + 1));
@@ -54,7 +57,9 @@ TROOP_KERNEL void __launch_bounds__(kThreads) SumRowsKernel(SumShape<T> s, bool 
   // The eight columns of this thread in a row.
   const auto read = [&](std::int64_t row, float(&x)[kEight]) {
     const T* const at = s.x + row * s.stride + column;
-    if constexpr (kWide) {
+    if (kSome && s.group[row] != s.number) {
+      TROOP_UNROLL for (int j = 0; j < kEight; ++j) x[j] = 0;
+    } else if constexpr (kWide) {
       GetVector(at, x);
     } else {
       TROOP_UNROLL for (int j = 0; j < kEight; ++j) x[j] = column + j < s.n ? Get(at + j) : 0;
@@ -109,12 +114,20 @@ void RunSumRows(Stream& stream, const SumRowsArgs& args) {
   // Vector accesses need aligned rows.
   const bool wide = args.n % kEight == 0 && stride % kEight == 0 &&
                     reinterpret_cast<std::uintptr_t>(args.x) % 16 == 0;
-  const SumShape<T> s{args.rows, args.n, stride, parts > 1 ? kRowsOfPart : args.rows,
-                      static_cast<const T*>(args.x)};
+  const SumShape<T> s{args.rows,
+                      args.n,
+                      stride,
+                      parts > 1 ? kRowsOfPart : args.rows,
+                      static_cast<const T*>(args.x),
+                      args.group,
+                      args.number};
   const LaunchShape shape{dim3(unsigned(CeilDivide(args.n, kColumns)), unsigned(parts)),
                           dim3(kThreads)};
-  Launch(stream, "SumRows", shape, wide ? SumRowsKernel<T, true> : SumRowsKernel<T, false>, s,
-         parts == 1 && args.add, parts == 1 ? args.sum : args.workspace);
+  const auto kernel = args.group != nullptr
+                          ? (wide ? SumRowsKernel<T, true, true> : SumRowsKernel<T, false, true>)
+                          : (wide ? SumRowsKernel<T, true, false> : SumRowsKernel<T, false, false>);
+  Launch(stream, "SumRows", shape, kernel, s, parts == 1 && args.add,
+         parts == 1 ? args.sum : args.workspace);
   if (parts == 1) return;
   Launch(stream, "SumRows of parts", {dim3(unsigned(CeilDivide(args.n, kThreads))), dim3(kThreads)},
          SumOfPartsKernel, args.n, parts, args.workspace, args.add, args.sum);

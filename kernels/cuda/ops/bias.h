@@ -30,6 +30,9 @@ struct SumRowsArgs {
   // SumRowsWorkspace(rows, n) floats. nullptr: one block sums all rows of 64 columns, which is slow
   // for more than some thousand rows.
   float* workspace = nullptr;
+  // Sums only the rows r with group[r] == number; nullptr: all.
+  const std::int32_t* group = nullptr;  // [rows]
+  std::int32_t number = 0;
 };
 void SumRows(Stream& stream, const SumRowsArgs& args);
 std::int64_t SumRowsWorkspace(std::int64_t rows, std::int64_t n);

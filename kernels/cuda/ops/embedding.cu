@@ -10,20 +10,28 @@ namespace {
 
 constexpr int kThreads = 128;
 
+// Rows of the tables by token; nullptr as in EmbedTokensArgs.
+struct TokenRows {
+  const std::int32_t *id, *type, *place;
+};
+
 // One block per token: blockIdx.y is the sequence, blockIdx.x the index in it.
 template <class T>
-TROOP_KERNEL void EmbedKernel(const std::int32_t* starts, std::int64_t width,
-                              const std::int32_t* id, EmbeddingTables tables, T* out) {
-  const std::int64_t begin = starts[blockIdx.y], place = blockIdx.x, token = begin + place;
+TROOP_KERNEL void EmbedKernel(const std::int32_t* starts, std::int64_t width, TokenRows rows,
+                              EmbeddingTables tables, T* out) {
+  const std::int64_t token = starts[blockIdx.y] + blockIdx.x;
   if (token >= starts[blockIdx.y + 1]) return;
-  const std::int32_t word = id[token] - tables.first_word;
+  const std::int64_t place = rows.place != nullptr ? rows.place[token] : blockIdx.x;
+  const std::int64_t type = rows.type != nullptr ? rows.type[token] : 0;
+  const std::int32_t word = rows.id[token] - tables.first_word;
   // Ids without a row in this rank's slice contribute 0.
   const bool here = word >= 0 && word < tables.words;
   const float* const of_word = tables.word + (here ? word * width : 0);
   const float* const of_place = tables.position + place * width;
   for (std::int64_t c = threadIdx.x; c < width; c += kThreads) {
     float x = here ? of_word[c] : 0;
-    if (tables.places) x = x + tables.type[c] + of_place[c];
+    if (tables.places && tables.type != nullptr) x = x + tables.type[type * width + c];
+    if (tables.places) x = x + of_place[c];
     Put(out + token * width + c, x);
   }
 }
@@ -97,15 +105,15 @@ void EmbedTokens(Stream& stream, const EmbedTokensArgs& args) {
   const PackedSequences& batch = args.batch;
   const LaunchShape shape{dim3(unsigned(batch.longest), unsigned(batch.sequences)), dim3(kThreads)};
   WithType(args.dtype, [&]<class T>(T) {
-    Launch(stream, "EmbedTokens", shape, EmbedKernel<T>, batch.starts, args.width, args.id,
-           args.tables, static_cast<T*>(args.out));
+    Launch(stream, "EmbedTokens", shape, EmbedKernel<T>, batch.starts, args.width,
+           TokenRows{args.id, args.type, args.place}, args.tables, static_cast<T*>(args.out));
   });
 }
 
 void EmbedTokensBackward(Stream& stream, const EmbedTokensBackwardArgs& args) {
   const PackedSequences& batch = args.batch;
   const EmbeddingGradients& to = args.gradient;
-  // Three sums: by token id, by position, and over all tokens (type 0).
+  // Three sums: by token id, by position and by token type.
   const auto columns = unsigned(CeilDivide(args.width, kThreads));
   WithType(args.dtype, [&]<class T>(T) {
     const T* const from = static_cast<const T*>(args.dout);
@@ -114,17 +122,28 @@ void EmbedTokensBackward(Stream& stream, const EmbedTokensBackwardArgs& args) {
              {dim3(unsigned(args.words.words), columns), dim3(kThreads)}, WordGradientKernel<T>,
              args.width, args.words, from, to.word);
     }
+    if (args.places.words > 0) {
+      return Launch(stream, "EmbedTokensBackward of places",
+                    {dim3(unsigned(args.places.words), columns), dim3(kThreads)},
+                    WordGradientKernel<T>, args.width, args.places, from, to.position);
+    }
     Launch(stream, "EmbedTokensBackward of places",
            {dim3(unsigned(batch.longest), columns), dim3(kThreads)}, PlaceGradientKernel<T>,
            batch.starts, batch.sequences, args.width, from, to.position);
   });
-  SumRows(stream, {.rows = batch.tokens,
-                   .n = args.width,
-                   .x = args.dout,
-                   .dtype = args.dtype,
-                   .sum = to.type,
-                   .add = true,
-                   .workspace = args.workspace});
+  // A text has at most two segments, so this reads the gradients twice at most.
+  const std::int64_t types = to.type == nullptr ? 0 : args.type == nullptr ? 1 : args.types;
+  for (std::int64_t type = 0; type < types; ++type) {
+    SumRows(stream, {.rows = batch.tokens,
+                     .n = args.width,
+                     .x = args.dout,
+                     .dtype = args.dtype,
+                     .sum = to.type + type * args.width,
+                     .add = true,
+                     .workspace = args.workspace,
+                     .group = args.type,
+                     .number = std::int32_t(type)});
+  }
 }
 
 void GatherRows(Stream& stream, const GatherRowsArgs& args) {

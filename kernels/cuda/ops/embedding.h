@@ -15,7 +15,7 @@ namespace troop::cuda {
 struct EmbeddingTables {
   const float* word = nullptr;                     // [words, width]
   const float* position = nullptr;                 // [positions, width]
-  const float* type = nullptr;                     // [token types, width]
+  const float* type = nullptr;                     // [token types, width]; nullptr: none
   std::int32_t first_word = 0, words = INT32_MAX;  // ids whose rows `word` has; others give 0
   bool places = true;                              // adds position and type
 };
@@ -23,15 +23,18 @@ struct EmbeddingTables {
 struct EmbedTokensArgs {
   PackedSequences batch;  // T tokens
   std::int64_t width = 0;
-  const std::int32_t* id = nullptr;  // [T]
+  const std::int32_t* id = nullptr;     // [T]
+  const std::int32_t* type = nullptr;   // [T]; nullptr: all 0
+  const std::int32_t* place = nullptr;  // [T] rows of `position`; nullptr: index in the sequence
   EmbeddingTables tables;
   DType dtype = DType::kF32;  // of out: kF32 or kBF16
   void* out = nullptr;        // [T, width], overwritten
 };
-// out = word[id] + position[index in its sequence] + type[0].
+// out = word[id] + type[type] + position[place].
 void EmbedTokens(Stream& stream, const EmbedTokensArgs& args);
 
-// Tokens of a batch grouped by token id, so that gradients are summed in a fixed order. Group i is
+// Tokens of a batch grouped by token id (or another row number), so that gradients are summed in a
+// fixed order. Group i is
 // row word[i] of the table and the tokens order[first[i]] … order[first[i + 1] - 1]; there are
 // `words` different ids. Device memory.
 struct WordTokens {
@@ -42,20 +45,23 @@ struct WordTokens {
 };
 // Gradients of the tables, f32, which are added to; the shapes are those of EmbeddingTables.
 struct EmbeddingGradients {
-  float *word = nullptr, *position = nullptr, *type = nullptr;
+  float *word = nullptr, *position = nullptr, *type = nullptr;  // type nullptr: no table
 };
 // Arguments of EmbedTokensBackward.
 struct EmbedTokensBackwardArgs {
   PackedSequences batch;  // T tokens
   std::int64_t width = 0;
   WordTokens words;
+  WordTokens places;  // the tokens grouped by rows of `position`; empty: by index in the sequence
+  const std::int32_t* type = nullptr;  // [T], all below `types`; nullptr: all 0
+  std::int64_t types = 1;
   DType dtype = DType::kF32;   // of dout: kF32 or kBF16
   const void* dout = nullptr;  // [T, width]
   EmbeddingGradients gradient;
   float* workspace = nullptr;  // SumRowsWorkspace(T, width) floats, overwritten
 };
-// dword[w], dposition[p], dtype0 += Σ of dout over their tokens, in orders that depend only on the
-// batch.
+// dword[w], dposition[p], dtype[t] += Σ of dout over their tokens, in orders that depend only on
+// the batch. One pass over dout per token type.
 void EmbedTokensBackward(Stream& stream, const EmbedTokensBackwardArgs& args);
 
 // Arguments of GatherRows.

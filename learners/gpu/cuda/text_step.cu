@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,14 +13,12 @@
 #include "kernels/cuda/ops/cross_entropy.h"
 #include "kernels/cuda/runtime/launch.h"
 #include "learners/gpu/cuda/optimizer_step_device.h"
+#include "learners/gpu/cuda/packed_tokens.h"
 
 namespace troop::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// Batches are padded to a multiple of this number of tokens (and of masked tokens): matrix products
-// are planned per size, so few sizes must occur.
-constexpr std::int64_t kRounding = 64;
 
 // Inputs and results of a step in device memory.
 struct StepState {
@@ -71,111 +67,6 @@ TROOP_KERNEL void PrepareKernel(OptimizerRule rule, StepState* s) {
 
 TROOP_KERNEL void ClearReportKernel(StepState* s) { s->report = TextStepReport(); }
 
-// A batch as one buffer of 32-bit words, with the offsets of its arrays.
-struct PackedBatch {
-  std::vector<std::uint32_t> words;
-  std::int64_t id = 0, starts = 0, word = 0, first = 0, order = 0, chosen = 0, label = 0, keys = 0;
-  std::int64_t target = 0, weight = 0;
-  std::int64_t tokens = 0, sequences = 0, longest = 0, distinct = 0, rows = 0, scattered = 0;
-  bool drops = false, weighs = false;
-
-  // Arrays start at multiples of 16 bytes.
-  std::int64_t Take(std::int64_t n) {
-    const auto at = std::int64_t(words.size());
-    words.resize(std::size_t(at + (n + 3) / 4 * 4));
-    return at;
-  }
-  std::int32_t* at(std::int64_t offset) {
-    return reinterpret_cast<std::int32_t*>(words.data()) + offset;
-  }
-};
-
-// Groups positions by token id, in order of both, with a counting sort, so that the embedding's
-// gradient needs no atomics. With vocabulary slices: only tokens of this rank's slice.
-class WordSorter {
- public:
-  explicit WordSorter(const Share& words)
-      : first_word_(words.first), begins_(std::size_t(words.count) + 1) {}
-  // O(positions + vocabulary).
-  void Sort(PackedBatch* batch) {
-    std::ranges::fill(begins_, 0);
-    const std::int32_t* id = batch->at(batch->id);
-    std::int64_t tokens = 0;
-    // Count, prefix sum, then placement; only tokens that occur are listed.
-    for (std::int64_t t = 0; t < batch->tokens; ++t)
-      if (const auto row = RowOf(id[t])) ++begins_[*row + 1], ++tokens;
-    batch->distinct = std::int64_t(begins_.size()) - std::ranges::count(begins_, 0);
-    batch->word = batch->Take(batch->distinct);
-    batch->first = batch->Take(batch->distinct + 1);
-    batch->order = batch->Take(tokens);
-    id = batch->at(batch->id);
-    std::int32_t *word = batch->at(batch->word), *first = batch->at(batch->first);
-    std::int64_t distinct = 0;
-    for (std::size_t w = 0; w + 1 < begins_.size(); ++w) {
-      if (begins_[w + 1] > 0) word[distinct] = std::int32_t(w), first[distinct++] = begins_[w];
-      begins_[w + 1] += begins_[w];
-    }
-    first[distinct] = std::int32_t(tokens);
-    std::int32_t* const order = batch->at(batch->order);
-    for (std::int64_t t = 0; t < batch->tokens; ++t)
-      if (const auto row = RowOf(id[t])) order[begins_[*row]++] = std::int32_t(t);
-  }
-
- private:
-  // Row in this rank's table; nullopt: another rank's token.
-  std::optional<std::size_t> RowOf(std::int32_t word) const {
-    const std::int64_t row = word - first_word_;
-    if (row < 0 || row + 1 >= std::int64_t(begins_.size())) return std::nullopt;
-    return std::size_t(row);
-  }
-  const std::int64_t first_word_;
-  std::vector<std::int32_t> begins_;  // first position of each token, in sorted order
-};
-
-// Packs a batch with its padding: separate sequences of token id 0, and ignored masked tokens. The
-// real outputs do not depend on the padding, and it contributes no gradient.
-void Pack(const TransformerSpec& model, const HostTokens& from, WordSorter* sorter,
-          PackedBatch* to) {
-  to->words.clear();
-  const auto copy = [&](auto values, std::int64_t room) {
-    static_assert(sizeof(values[0]) == sizeof(std::uint32_t));
-    const std::int64_t at = to->Take(room);
-    if (!values.empty()) std::memcpy(to->at(at), values.data(), values.size() * sizeof(values[0]));
-    return at;
-  };
-  const auto tokens = std::int64_t(from.ids.size());
-  const auto sequences = std::int64_t(from.starts.size()) - 1;
-  const std::int64_t rows = model.masked() ? std::int64_t(from.labels.size()) : sequences;
-  to->tokens = CeilDivide(tokens, kRounding) * kRounding;
-  to->longest = 0;
-  std::vector<std::int32_t> starts(from.starts.begin(), from.starts.end());
-  // A padding sequence is no longer than the model's positions.
-  while (starts.back() < to->tokens) {
-    const std::int64_t left = to->tokens - starts.back();
-    starts.push_back(starts.back() + std::int32_t(std::min(left, model.positions)));
-  }
-  for (std::size_t s = 0; s + 1 < starts.size(); ++s)
-    to->longest = std::max<std::int64_t>(to->longest, starts[s + 1] - starts[s]);
-  to->sequences = std::int64_t(starts.size()) - 1;
-  to->id = copy(from.ids, to->tokens);
-  to->starts = copy(std::span(starts), to->sequences + 1);
-  to->rows = model.masked() ? CeilDivide(rows, kRounding) * kRounding : rows;
-  to->scattered = rows;
-  to->chosen =
-      copy(model.masked() ? from.places : from.starts.first(std::size_t(sequences)), to->rows);
-  to->label = copy(from.labels, to->rows);
-  // The loss ignores the padding rows by their label.
-  std::fill(to->at(to->label) + rows, to->at(to->label) + to->rows, kIgnoredLabel);
-  to->target = copy(from.targets, std::int64_t(from.targets.size()));
-  to->weighs = !from.weights.empty();
-  to->weight = copy(from.weights, std::int64_t(from.weights.size()));
-  to->drops = !from.dropout.empty();
-  to->keys = to->Take(to->drops ? 4 * to->sequences : 0);
-  static_assert(sizeof(DropoutKey) == 4 * sizeof(std::uint32_t));
-  if (to->drops) std::memcpy(to->at(to->keys), from.dropout.data(), from.dropout.size_bytes());
-  sorter->Sort(to);
-}
-
 }  // namespace
 
 // Device memory and buffers of a step.
@@ -186,7 +77,7 @@ struct TextStep::Impl {
         options(o),
         plans(the_device),
         model(the_device, plans, o.model, o.precision),
-        sorter(o.model.word_share()) {
+        packer(o.model) {
     const std::int64_t p = o.model.parameters;
     value = DeviceArray<float>(device, p, "parameters");
     // Evaluation needs the weights only.
@@ -221,7 +112,7 @@ struct TextStep::Impl {
   DeviceTokens Put(Stream& stream, const HostTokens& batch, Expected* expected) {
     // Two pinned buffers alternate, so that packing overlaps the previous copy.
     const std::size_t slot = std::size_t(puts++ % 2);
-    Pack(options.model, batch, &sorter, &packed);
+    packer.Pack(batch, &packed);
     Settle();
     copied[slot]->Synchronize();  // of the batch before the previous one
     const auto n = std::int64_t(packed.words.size());
@@ -245,7 +136,12 @@ struct TextStep::Impl {
     DeviceTokens tokens;
     tokens.sequences = {at(packed.starts), packed.sequences, packed.tokens, packed.longest};
     tokens.id = at(packed.id);
-    tokens.words = {packed.distinct, at(packed.word), at(packed.first), at(packed.order)};
+    if (packed.types > 0) tokens.type = at(packed.type);
+    tokens.types = packed.types;
+    const auto groups = [&](const PackedTokens::Groups& of) {
+      return WordTokens{of.count, at(of.row), at(of.first), at(of.order)};
+    };
+    tokens.words = groups(packed.ids);
     if (packed.drops) tokens.dropout = reinterpret_cast<const DropoutKey*>(at(packed.keys));
     tokens.rows = packed.rows;
     tokens.chosen = at(packed.chosen);
@@ -350,8 +246,8 @@ struct TextStep::Impl {
   const TextStepOptions options;
   MatMulPlans plans;
   Transformer model;
-  WordSorter sorter;
-  PackedBatch packed;
+  TokenPacker packer;
+  PackedTokens packed;
   DeviceArray<float> value, gradient, m, v, loss;
   DeviceArray<BF16> value_bf16;
   DeviceArray<std::uint8_t> spared, left_out;
@@ -375,13 +271,13 @@ std::int64_t TextStepBytes(const TextStepOptions& options, std::int64_t tokens, 
   const std::int64_t slots = (options.rule.has_m() ? 1 : 0) + (options.rule.has_v() ? 1 : 0);
   std::int64_t parameter = 4 * (2 + slots);
   if (options.precision == Precision::kBF16) parameter += 2;
-  tokens = CeilDivide(tokens, kRounding) * kRounding;
-  if (model.masked()) rows = CeilDivide(rows, kRounding) * kRounding;
+  tokens = RoundedTokens(tokens);
+  if (model.masked()) rows = RoundedTokens(rows);
   const std::int64_t outputs = model.masked() ? model.word_share().count : model.classes;
   const std::int64_t logit = model.masked() ? ElementBytes(ElementType(options.precision)) : 4;
   return model.parameters * parameter +
          TransformerMemory::StepBytes(model, options.precision, tokens, rows) +
-         (rows + rows / 4) * (outputs * logit + 8) + 5 * 4 * 5 * tokens / 4 +
+         (rows + rows / 4) * (outputs * logit + 8) + 5 * 4 * 6 * tokens / 4 +
          (model.masked() ? 0 : 5 * 4 * (outputs + 1) * rows / 4);
 }
 

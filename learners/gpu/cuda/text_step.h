@@ -30,6 +30,7 @@ struct TextStepOptions {
 // (learners/supervised/text_step.h).
 struct HostTokens {
   std::span<const std::int32_t> ids, starts;  // [T], [B + 1]
+  std::span<const std::int32_t> types;        // [T], or empty: all 0
   std::span<const DropoutKey> dropout;        // [B], or empty: no dropout
   std::span<const std::int32_t> places;       // [M], masked-LM head only
   std::span<const std::int32_t> labels;       // [B] classes, or [M] tokens

@@ -483,12 +483,10 @@ TEST(ReviewDataTest, SplitsOffTestAndValidation) {
 TEST(ReviewDataTest, MakesSegmentsOfPairs) {
   const TempFolder folder;
   TrainingConfig config = SupervisedConfig("bert");
-  EXPECT_TRUE(CheckGpuTexts(**LoadReviewData(config)).ok());
   config.data.reviews = ThreeClasses(folder, 6, true);
   const auto data = LoadReviewData(config);
   ASSERT_TRUE(data.ok()) << data.status().ToString();
   EXPECT_TRUE((*data)->pairs());
-  EXPECT_THAT(CheckGpuTexts(**data).message(), HasSubstr("set learner.device = \"cpu\""));
   const TextCollator collator(config, (*data)->tokenizer);
   const std::vector<std::int32_t> samples = {0};
   const TextBatch batch = collator.ForJudging((*data)->train, samples);
