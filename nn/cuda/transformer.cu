@@ -13,6 +13,7 @@ namespace troop::cuda {
 namespace {
 
 constexpr std::uint32_t kEmbeddingSite = 0, kClassifierSite = 1u << 31;
+constexpr std::uint32_t kPoolerSite = kClassifierSite + 1;
 std::uint32_t SiteOf(std::int64_t use, std::uint32_t which) {  // as nn/transformer/encoder_layer.h
   return std::uint32_t(1 + 3 * use) + which;
 }
@@ -165,18 +166,20 @@ void Transformer::Forward(Stream& stream, const TransformerPass& pass, bool keep
   const float* const value = pass.weights.value;
   const Share words = spec_.word_share();
   // Tokens of other ranks give 0; positions and types are added by rank 0 only.
-  EmbedTokens(stream, {.batch = batch.sequences,
-                       .width = spec_.embedding,
-                       .id = batch.id,
-                       .type = batch.type,
-                       .tables = {.word = value + spec_.word_table,
-                                  .position = value + spec_.position_table,
-                                  .type = value + spec_.type_table,
-                                  .first_word = std::int32_t(words.first),
-                                  .words = std::int32_t(words.count),
-                                  .places = spec_.place.rank == 0},
-                       .dtype = element_,
-                       .out = memory_.embedding_sum.x.data()});
+  EmbedTokens(stream,
+              {.batch = batch.sequences,
+               .width = spec_.embedding,
+               .id = batch.id,
+               .type = batch.type,
+               .place = batch.place,
+               .tables = {.word = value + spec_.word_table,
+                          .position = value + spec_.position_table,
+                          .type = spec_.token_types > 0 ? value + spec_.type_table : nullptr,
+                          .first_word = std::int32_t(words.first),
+                          .words = std::int32_t(words.count),
+                          .places = spec_.place.rank == 0},
+               .dtype = element_,
+               .out = memory_.embedding_sum.x.data()});
   // The sum over the ranks completes the embeddings.
   SumOverParts(step, memory_.embedding_sum.x.data(), step.tokens() * spec_.embedding);
   Norm(step, spec_.embedding_norm, step.tokens(), memory_.embedding_sum, memory_.embedded.data());
@@ -187,7 +190,7 @@ void Transformer::Forward(Stream& stream, const TransformerPass& pass, bool keep
                    .dtype = element_,
                    .x = memory_.embedded.data(),
                    .y = memory_.embedded.data()});
-  if (spec_.albert) {
+  if (spec_.has_map) {
     Linear(step, {.linear = spec_.map,
                   .rows = step.tokens(),
                   .x = memory_.embedded.data(),
@@ -201,7 +204,9 @@ void Transformer::Forward(Stream& stream, const TransformerPass& pass, bool keep
 // y = dropout(x) + add, for all tokens or, in the last layer, for the requested rows.
 void Transformer::DropAddOf(const Step& step, const DropAddOfArgs& args) {
   const DeviceTokens& batch = step.batch;
-  const Dropout dropout = DropoutAt(batch, SiteOf(args.use, args.which), args.rate);
+  const bool drops = args.which == 1 ? spec_.drops_attention : spec_.drops_ffn;
+  const Dropout dropout =
+      DropoutAt(batch, SiteOf(args.use, args.which), drops ? spec_.hidden_dropout : 0);
   if (memory_.IsLast(args.use)) {
     DropAddRows(step.stream, {.batch = batch.sequences,
                               .dropout = dropout,
@@ -266,14 +271,10 @@ void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x
                 .x = context,
                 .y = kept.sum1.x.data(),
                 .y_dtype = element_});
-  DropAddOf(step, {.use = use,
-                   .which = 1,
-                   .rate = spec_.hidden_dropout,
-                   .x = kept.sum1.x.data(),
-                   .add = x,
-                   .y = kept.sum1.x.data()});
+  DropAddOf(step,
+            {.use = use, .which = 1, .x = kept.sum1.x.data(), .add = x, .y = kept.sum1.x.data()});
   Norm(step, layer.norm1, rows, kept.sum1, kept.hidden.data());
-  // 3. Feed-forward, dropout (BERT only), residual, norm.
+  // 3. Feed-forward, dropout, residual, norm.
   Linear(step, {.linear = layer.ffn,
                 .rows = rows,
                 .x = kept.hidden.data(),
@@ -291,59 +292,81 @@ void Transformer::ForwardLayer(const Step& step, std::int64_t use, const void* x
                 .y_dtype = element_});
   DropAddOf(step, {.use = use,
                    .which = 2,
-                   .rate = spec_.albert ? 0 : spec_.hidden_dropout,
                    .x = kept.sum2.x.data(),
                    .add = kept.hidden.data(),
                    .y = kept.sum2.x.data()});
   Norm(step, layer.norm2, rows, kept.sum2, memory_.OutOf(use));
 }
 
-// Masked-LM: transform and tied decoder. Otherwise: pooler, dropout, classifier.
+// Masked-LM: transform and tied decoder. Otherwise: the classifier.
 void Transformer::ForwardHead(const Step& step, const void* x, void* out) {
   const std::int64_t rows = step.batch.rows;
-  if (spec_.masked()) {
-    Linear(step, {.linear = spec_.first,
-                  .rows = rows,
-                  .x = x,
-                  .y = memory_.head_mid.data(),
-                  .y_dtype = element_});
-    Gelu(step.stream, {.form = spec_.gelu,
-                       .dtype = element_,
-                       .n = rows * spec_.embedding,
-                       .z = memory_.head_mid.data(),
-                       .y = memory_.head_sum.x.data()});
-    Norm(step, spec_.head_norm, rows, memory_.head_sum, memory_.head_top.data());
-    return MatMul(step.stream, plans_,
-                  {.shape = {.m = rows,
-                             .n = outputs(),
-                             .k = spec_.embedding,
-                             .transpose_b = true,
-                             .ldc = stride()},
-                   .precision = precision_,
-                   .a = memory_.head_top.data(),
-                   .b = Weight(step.weights, spec_.word_table),
-                   .c = out,
-                   .c_dtype = element_,
-                   .epilogue = Epilogue::kBias,
-                   .bias = Bias(step.weights, spec_.word_bias, element_)});
+  if (!spec_.masked()) return ForwardClassifier(step, x, out);
+  Linear(step, {.linear = spec_.first,
+                .rows = rows,
+                .x = x,
+                .y = memory_.head_mid.data(),
+                .y_dtype = element_});
+  Gelu(step.stream, {.form = spec_.word_gelu,
+                     .dtype = element_,
+                     .n = rows * spec_.embedding,
+                     .z = memory_.head_mid.data(),
+                     .y = memory_.head_sum.x.data()});
+  Norm(step, spec_.head_norm, rows, memory_.head_sum, memory_.head_top.data());
+  MatMul(
+      step.stream, plans_,
+      {.shape =
+           {.m = rows, .n = outputs(), .k = spec_.embedding, .transpose_b = true, .ldc = stride()},
+       .precision = precision_,
+       .a = memory_.head_top.data(),
+       .b = Weight(step.weights, spec_.word_table),
+       .c = out,
+       .c_dtype = element_,
+       .epilogue = Epilogue::kBias,
+       .bias = Bias(step.weights, spec_.word_bias, element_)});
+}
+
+// y = dropout(x) of rows of the head, [rows, hidden].
+void Transformer::DropHead(const Step& step, std::uint32_t site, const void* x, void* y) {
+  DropAdd(step.stream, {.batch = EachRow(step.batch.rows),
+                        .dropout = DropoutAt(step.batch, site, spec_.classifier_dropout),
+                        .width = spec_.hidden,
+                        .dtype = element_,
+                        .x = x,
+                        .y = y});
+}
+
+// Pooler, dropout, classifier. Some families drop the input of the pooler, too.
+void Transformer::ForwardClassifier(const Step& step, const void* x, void* out) {
+  const std::int64_t rows = step.batch.rows;
+  using Pooler = TransformerSpec::Pooler;
+  if (spec_.drops_first) {
+    DropHead(step, kPoolerSite, x, memory_.head_in.data());
+    x = memory_.head_in.data();
   }
-  // tanh is fused into the pooler.
+  // tanh and ReLU are fused; GELU keeps its input for backward, and is exact in every family.
+  const bool gelu = spec_.pooler == Pooler::kGelu;
   LinearForward(step.stream, plans_,
                 {.precision = precision_,
                  .shape = {spec_.first.in, spec_.first.out},
-                 .activation = Activation::kTanh,
+                 .activation = gelu                            ? Activation::kNone
+                               : spec_.pooler == Pooler::kTanh ? Activation::kTanh
+                                                               : Activation::kRelu,
                  .batch = rows,
                  .x = x,
                  .weight = Weight(step.weights, spec_.first.weight),
                  .bias = Bias(step.weights, spec_.first.bias, element_),
                  .y = memory_.head_mid.data(),
                  .y_dtype = element_});
-  DropAdd(step.stream, {.batch = EachRow(rows),
-                        .dropout = DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout),
-                        .width = spec_.hidden,
-                        .dtype = element_,
-                        .x = memory_.head_mid.data(),
-                        .y = memory_.head_top.data()});
+  if (gelu) {
+    Gelu(step.stream, {.form = GeluForm::kErf,
+                       .dtype = element_,
+                       .n = rows * spec_.hidden,
+                       .z = memory_.head_mid.data(),
+                       .y = memory_.head_top.data()});
+  }
+  DropHead(step, kClassifierSite, (gelu ? memory_.head_top : memory_.head_mid).data(),
+           memory_.head_top.data());
   Linear(step, {.linear = spec_.classifier,
                 .rows = rows,
                 .x = memory_.head_top.data(),
@@ -361,7 +384,7 @@ void Transformer::Backward(Stream& stream, const TransformerPass& pass, const vo
     // The last layer's activations are still in memory.
     if (memory_.recomputes() && !memory_.IsLast(use)) ForwardLayer(step, use, memory_.InOf(use));
     BackwardLayer(step, use, memory_.InOf(use));
-    if (ready && (!spec_.albert || use == 0)) ready(LayerOf(use).begin);
+    if (ready && (!spec_.shared || use == 0)) ready(LayerOf(use).begin);
   }
   BackwardEmbedding(step);
   if (ready) ready(0);
@@ -369,63 +392,79 @@ void Transformer::Backward(Stream& stream, const TransformerPass& pass, const vo
 
 // Computes the gradient of the last layer's output, [rows, hidden], into memory_.dhead[1].
 void Transformer::BackwardHead(const Step& step, const void* dout) {
-  const std::int64_t rows = step.batch.rows;
-  Stream& stream = step.stream;
   std::byte* const dmid = memory_.dhead[0].data();
   if (spec_.masked()) {
-    const std::int64_t words = outputs(), embedding = spec_.embedding;
-    MatMul(stream, plans_,  // the decoder is tied to the embeddings
-           {.shape = {.m = words, .n = embedding, .k = rows, .transpose_a = true, .lda = stride()},
-            .precision = precision_,
-            .a = dout,
-            .b = memory_.head_top.data(),
-            .c = step.gradient + spec_.word_table,
-            .beta = 1});
-    // The decoder's bias.
-    AddRows(step, spec_.word_bias, {.rows = rows, .n = words, .stride = stride(), .x = dout});
-    MatMul(stream, plans_,
-           {.shape = {.m = rows, .n = embedding, .k = words, .lda = stride()},
-            .precision = precision_,
-            .a = dout,
-            .b = Weight(step.weights, spec_.word_table),
-            .c = dmid,
-            .c_dtype = element_});
-    SumOverParts(step, dmid, rows * embedding);
-    NormBackward(step, spec_.head_norm, rows, memory_.head_sum, dmid);
-    GeluBackward(stream, {.form = spec_.gelu,
-                          .dtype = element_,
-                          .n = rows * embedding,
-                          .z = memory_.head_mid.data(),
-                          .dy = dmid,
-                          .dz = dmid});
+    BackwardWords(step, dout, dmid);
   } else {
-    // The loss gives f32 gradients of logits.
-    ConvertScaled(
-        stream,
-        {.n = rows * spec_.classes, .from = dout, .to = memory_.dout.data(), .to_dtype = element_});
-    LinearBackward(step, {.linear = spec_.classifier,
-                          .rows = rows,
-                          .x = memory_.head_top.data(),
-                          .dz = memory_.dout.data(),
-                          .dx = dmid});
-    DropAdd(stream, {.batch = EachRow(rows),
-                     .dropout = DropoutAt(step.batch, kClassifierSite, spec_.classifier_dropout),
-                     .width = spec_.hidden,
-                     .dtype = element_,
-                     .x = dmid,
-                     .y = dmid});
-    ActivationBackward(stream, {.activation = Activation::kTanh,
-                                .dtype = element_,
-                                .n = rows * spec_.hidden,
-                                .y = memory_.head_mid.data(),
-                                .dy = dmid,
-                                .dz = dmid});
+    BackwardClassifier(step, dout, dmid);
   }
+  const bool drops = !spec_.masked() && spec_.drops_first;
   LinearBackward(step, {.linear = spec_.first,
-                        .rows = rows,
-                        .x = memory_.last.out.data(),
+                        .rows = step.batch.rows,
+                        .x = (drops ? memory_.head_in : memory_.last.out).data(),
                         .dz = dmid,
                         .dx = memory_.dhead[1].data()});
+  if (drops) DropHead(step, kPoolerSite, memory_.dhead[1].data(), memory_.dhead[1].data());
+}
+
+// From the vocabulary's logits to the transform's output.
+void Transformer::BackwardWords(const Step& step, const void* dout, void* dmid) {
+  const std::int64_t rows = step.batch.rows, words = outputs(), embedding = spec_.embedding;
+  MatMul(step.stream, plans_,  // the decoder is tied to the embeddings
+         {.shape = {.m = words, .n = embedding, .k = rows, .transpose_a = true, .lda = stride()},
+          .precision = precision_,
+          .a = dout,
+          .b = memory_.head_top.data(),
+          .c = step.gradient + spec_.word_table,
+          .beta = 1});
+  // The decoder's bias.
+  AddRows(step, spec_.word_bias, {.rows = rows, .n = words, .stride = stride(), .x = dout});
+  MatMul(step.stream, plans_,
+         {.shape = {.m = rows, .n = embedding, .k = words, .lda = stride()},
+          .precision = precision_,
+          .a = dout,
+          .b = Weight(step.weights, spec_.word_table),
+          .c = dmid,
+          .c_dtype = element_});
+  SumOverParts(step, dmid, rows * embedding);
+  NormBackward(step, spec_.head_norm, rows, memory_.head_sum, dmid);
+  GeluBackward(step.stream, {.form = spec_.word_gelu,
+                             .dtype = element_,
+                             .n = rows * embedding,
+                             .z = memory_.head_mid.data(),
+                             .dy = dmid,
+                             .dz = dmid});
+}
+
+// From the classifier's logits to the pooler's output before its activation.
+void Transformer::BackwardClassifier(const Step& step, const void* dout, void* dmid) {
+  const std::int64_t rows = step.batch.rows, n = rows * spec_.hidden;
+  using Pooler = TransformerSpec::Pooler;
+  // The loss gives f32 gradients of logits.
+  ConvertScaled(
+      step.stream,
+      {.n = rows * spec_.classes, .from = dout, .to = memory_.dout.data(), .to_dtype = element_});
+  LinearBackward(step, {.linear = spec_.classifier,
+                        .rows = rows,
+                        .x = memory_.head_top.data(),
+                        .dz = memory_.dout.data(),
+                        .dx = dmid});
+  DropHead(step, kClassifierSite, dmid, dmid);
+  if (spec_.pooler == Pooler::kGelu) {
+    return GeluBackward(step.stream, {.form = GeluForm::kErf,
+                                      .dtype = element_,
+                                      .n = n,
+                                      .z = memory_.head_mid.data(),
+                                      .dy = dmid,
+                                      .dz = dmid});
+  }
+  const bool tanh = spec_.pooler == Pooler::kTanh;
+  ActivationBackward(step.stream, {.activation = tanh ? Activation::kTanh : Activation::kRelu,
+                                   .dtype = element_,
+                                   .n = n,
+                                   .y = memory_.head_mid.data(),
+                                   .dy = dmid,
+                                   .dz = dmid});
 }
 
 // to [T, width] = the requested rows at their tokens, and 0 elsewhere.
@@ -452,11 +491,7 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
   std::byte* const dy = (last ? memory_.dhead[1] : memory_.dy).data();
   // 1. Feed-forward branch.
   NormBackward(step, layer.norm2, rows, kept.sum2, dy);
-  DropAddOf(step, {.use = use,
-                   .which = 2,
-                   .rate = spec_.albert ? 0 : spec_.hidden_dropout,
-                   .x = dy,
-                   .y = memory_.dsum.data()});
+  DropAddOf(step, {.use = use, .which = 2, .x = dy, .y = memory_.dsum.data()});
   LinearBackward(step, {.linear = layer.ffn_out,
                         .rows = rows,
                         .x = kept.g.data(),
@@ -476,9 +511,7 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
                         .dx = dy});
   // 2. Attention branch; the last layer spreads its rows over all tokens.
   NormBackward(step, layer.norm1, rows, kept.sum1, dy);
-  DropAddOf(
-      step,
-      {.use = use, .which = 1, .rate = spec_.hidden_dropout, .x = dy, .y = memory_.dsum.data()});
+  DropAddOf(step, {.use = use, .which = 1, .x = dy, .y = memory_.dsum.data()});
   if (last) {
     LinearBackward(step, {.linear = layer.attention_out,
                           .rows = rows,
@@ -511,10 +544,10 @@ void Transformer::BackwardLayer(const Step& step, std::int64_t use, const void* 
                         .dx = memory_.dy.data()});
 }
 
-// Through ALBERT's map, dropout and norm into the three tables.
+// Through the map, dropout and norm into the tables.
 void Transformer::BackwardEmbedding(const Step& step) {
   std::byte* dsum = memory_.dy.data();
-  if (spec_.albert) {
+  if (spec_.has_map) {
     LinearBackward(step, {.linear = spec_.map,
                           .rows = step.tokens(),
                           .x = memory_.embedded.data(),
@@ -530,17 +563,20 @@ void Transformer::BackwardEmbedding(const Step& step) {
                         .x = dsum,
                         .y = dsum});
   NormBackward(step, spec_.embedding_norm, step.tokens(), memory_.embedding_sum, dsum);
-  EmbedTokensBackward(step.stream, {.batch = batch.sequences,
-                                    .width = spec_.embedding,
-                                    .words = batch.words,
-                                    .type = batch.type,
-                                    .types = batch.types,
-                                    .dtype = element_,
-                                    .dout = dsum,
-                                    .gradient = {.word = step.gradient + spec_.word_table,
-                                                 .position = step.gradient + spec_.position_table,
-                                                 .type = step.gradient + spec_.type_table},
-                                    .workspace = memory_.sum_workspace.data()});
+  EmbedTokensBackward(
+      step.stream,
+      {.batch = batch.sequences,
+       .width = spec_.embedding,
+       .words = batch.words,
+       .places = batch.places,
+       .type = batch.type,
+       .types = batch.types,
+       .dtype = element_,
+       .dout = dsum,
+       .gradient = {.word = step.gradient + spec_.word_table,
+                    .position = step.gradient + spec_.position_table,
+                    .type = spec_.token_types > 0 ? step.gradient + spec_.type_table : nullptr},
+       .workspace = memory_.sum_workspace.data()});
 }
 
 }  // namespace troop::cuda

@@ -39,6 +39,8 @@ struct DeviceTokens {
   const std::int32_t* id = nullptr;    // [T]
   const std::int32_t* type = nullptr;  // [T], all below `types`; nullptr: all 0
   std::int64_t types = 0;
+  const std::int32_t* place = nullptr;   // [T] positions; nullptr: index in the sequence
+  WordTokens places;                     // the tokens grouped by `place`, if given
   WordTokens words;                      // the tokens grouped by the rank's vocabulary rows
   const DropoutKey* dropout = nullptr;   // [sequences]; nullptr: no dropout
   std::int64_t rows = 0;                 // output rows; the last layer computes no others
@@ -113,14 +115,13 @@ class Transformer {
   // Arguments of DropAddOf. The arrays have the tokens or, in the last layer, the requested rows.
   struct DropAddOfArgs {
     std::int64_t use = 0;
-    std::uint32_t which = 0;  // the branch: 1 attention, 2 feed-forward
-    float rate = 0;
+    std::uint32_t which = 0;    // the branch: 1 attention, 2 feed-forward
     const void* x = nullptr;    // [tokens or rows, hidden]
     const void* add = nullptr;  // like x; nullptr: nothing is added
     void* y = nullptr;          // like x, overwritten; may be x or add
   };
   const TransformerSpec::Layer& LayerOf(std::int64_t use) const {
-    return spec_.layer[spec_.albert ? 0 : std::size_t(use)];
+    return spec_.layer[spec_.shared ? 0 : std::size_t(use)];
   }
   const void* Weight(const TransformerWeights& weights, std::int64_t at) const;
   const void* Bias(const TransformerWeights& weights, std::int64_t at, DType dtype) const;
@@ -144,7 +145,11 @@ class Transformer {
   void ForwardLayer(const Step& step, std::int64_t use, const void* x);
   void BackwardLayer(const Step& step, std::int64_t use, const void* x);
   void ForwardHead(const Step& step, const void* x, void* out);
+  void ForwardClassifier(const Step& step, const void* x, void* out);
+  void DropHead(const Step& step, std::uint32_t site, const void* x, void* y);
   void BackwardHead(const Step& step, const void* dout);
+  void BackwardWords(const Step& step, const void* dout, void* dmid);
+  void BackwardClassifier(const Step& step, const void* dout, void* dmid);
   void BackwardEmbedding(const Step& step);
 
   MatMulPlans& plans_;

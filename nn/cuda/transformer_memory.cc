@@ -78,7 +78,7 @@ void TransformerMemory::ReserveTokens(std::int64_t tokens, bool keep) {
   delta = {};
   embedding_sum = MakeKeptNorm(tokens_, spec_.embedding);
   embedded = Elements(tokens_ * spec_.embedding, "activations");
-  if (spec_.albert) mapped = Elements(tokens_ * spec_.hidden, "activations");
+  if (spec_.has_map) mapped = Elements(tokens_ * spec_.hidden, "activations");
   // Inference needs only the input and output of a layer: two alternating sets.
   const std::int64_t most = recomputes() ? 1 : trains_ ? spec_.layers : 2;
   for (std::int64_t i = 0; i < std::min(spec_.layers, most); ++i)
@@ -110,6 +110,7 @@ void TransformerMemory::ReserveRows(std::int64_t rows) {
     head_sum = MakeKeptNorm(rows_, spec_.embedding);
   } else {
     dout = Elements(rows_ * spec_.classes, "gradients of logits");
+    if (spec_.drops_first) head_in = Elements(rows_ * spec_.hidden, "a head's activations");
   }
 }
 
@@ -142,12 +143,13 @@ std::int64_t TransformerMemory::StepBytes(const TransformerSpec& spec, Precision
   const std::int64_t behind = (4 * hidden + 2 * wide) * element + 2 * norm;
   const std::int64_t uses = spec.recompute ? 1 : spec.layers;
   std::int64_t token = 2 * spec.embedding * element + norm + uses * attention;
-  if (spec.albert) token += hidden * element;
+  if (spec.has_map) token += hidden * element;
   token += std::min(spec.layers - 1, uses) * behind;
   if (spec.recompute) token += (spec.layers - 1) * hidden * element;
   token += (2 * widest + std::max(3 * heads, wide) + heads) * element + lse;
   std::int64_t row = behind + 6 * widest * element;
   row += spec.masked() ? spec.embedding * element + norm : spec.classes * element;
+  if (!spec.masked() && spec.drops_first) row += hidden * element;
   tokens += tokens / 8, rows += rows / 8;
   const std::int64_t sums =
       std::max(SumRowsWorkspace(tokens, std::max({3 * hidden, spec.intermediate, spec.embedding})),

@@ -70,17 +70,18 @@ class TransformerMemory {
     return (recomputes() && !IsLast(use) ? outs_[std::size_t(use)] : RowsOf(use).out).data();
   }
   const void* InOf(std::int64_t use) {
-    return use > 0 ? OutOf(use - 1) : (spec_.albert ? mapped : embedded).data();
+    return use > 0 ? OutOf(use - 1) : (spec_.has_map ? mapped : embedded).data();
   }
 
   // Embeddings.
   KeptNorm embedding_sum;  // sum of the tables, over `embedding` elements
   Bytes embedded;          // [tokens, embedding]
-  Bytes mapped;            // [tokens, hidden]; ALBERT only
+  Bytes mapped;            // [tokens, hidden]; only with a map
   // The last layer and the head. widest: the larger of `hidden` and `embedding`.
   Bytes asked_x, asked_context;  // [rows, widest]: input and context of the last layer at the rows
   KeptRows last;
   Bytes head_mid, head_top;  // [rows, widest]: result of the head's first layer, input of its last
+  Bytes head_in;             // [rows, hidden]: dropped input of the head; only if it drops there
   KeptNorm head_sum;         // of the masked-LM head
   // Gradients of activations.
   Bytes dy, dsum;  // [tokens, widest]: of a layer's output, of a branch with dropout

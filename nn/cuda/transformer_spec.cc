@@ -52,10 +52,11 @@ void LayOut(TransformerSpec* spec) {
   const std::int64_t words = spec->word_share().count, wide = spec->wide_share().count;
   spec->word_table = layout.Add(words * embedding, true, spec->cut());
   spec->position_table = layout.Add(spec->positions * embedding, true, false);
-  spec->type_table = layout.Add(spec->token_types * embedding, true, false);
+  if (spec->token_types > 0)
+    spec->type_table = layout.Add(spec->token_types * embedding, true, false);
   layout.Norm(embedding, &spec->embedding_norm);
-  if (spec->albert) layout.Linear(embedding, hidden, &spec->map);
-  for (std::int64_t i = 0; i < (spec->albert ? 1 : spec->layers); ++i) {
+  if (spec->has_map) layout.Linear(embedding, hidden, &spec->map);
+  for (std::int64_t i = 0; i < (spec->shared ? 1 : spec->layers); ++i) {
     TransformerSpec::Layer layer;
     layer.begin = layout.end();
     // A multiple of 16 (CheckForm), so queries, keys and values are contiguous.

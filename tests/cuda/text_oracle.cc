@@ -9,20 +9,30 @@ namespace troop::cuda {
 
 double TextOracle::Loss(const Numbers& value) {
   v_ = &value;
+  Numbers x = Dropped(Norm(Embedded(), s_.embedding_norm), s_.embedding, 0, s_.hidden_dropout);
+  if (s_.has_map) x = Linear(x, s_.map);
+  for (std::int64_t use = 0; use < s_.layers; ++use) x = Layer(x, use);
+  return Head(x);
+}
+
+// Positions begin after that of the padding id, if there is one.
+Numbers TextOracle::Embedded() const {
   Numbers x;
+  const auto row = [&](std::int64_t table, std::int64_t number, std::int64_t c) {
+    return V(table + number * s_.embedding + c);
+  };
   for (std::size_t s = 0; s + 1 < b_.starts.size(); ++s) {
+    std::int64_t next = s_.padding + 1;
     for (std::int32_t t = b_.starts[s]; t < b_.starts[s + 1]; ++t) {
+      const std::int64_t id = b_.ids[std::size_t(t)];
+      const std::int64_t place = id == s_.padding ? s_.padding : next++;
       for (std::int64_t c = 0; c < s_.embedding; ++c) {
-        x.push_back(value[std::size_t(s_.word_table + b_.ids[std::size_t(t)] * s_.embedding + c)] +
-                    value[std::size_t(s_.position_table + (t - b_.starts[s]) * s_.embedding + c)] +
-                    value[std::size_t(s_.type_table + TypeOf(t) * s_.embedding + c)]);
+        const double type = s_.token_types > 0 ? row(s_.type_table, TypeOf(t), c) : 0;
+        x.push_back(row(s_.word_table, id, c) + row(s_.position_table, place, c) + type);
       }
     }
   }
-  x = Dropped(Norm(x, s_.embedding_norm), s_.embedding, 0, s_.hidden_dropout);
-  if (s_.albert) x = Linear(x, s_.map);
-  for (std::int64_t use = 0; use < s_.layers; ++use) x = Layer(x, use);
-  return Head(x);
+  return x;
 }
 
 // The innermost loop runs over rows, whose sums are independent.
@@ -77,9 +87,25 @@ Numbers TextOracle::Dropped(Numbers x, std::int64_t width, std::uint32_t site, f
   return x;
 }
 
-double TextOracle::Gelu(double z) const {
-  if (s_.gelu == GeluForm::kErf) return z * 0.5 * (1 + std::erf(z / std::sqrt(2.0)));
+double TextOracle::Gelu(double z, GeluForm form) const {
+  if (form == GeluForm::kErf) return z * 0.5 * (1 + std::erf(z / std::sqrt(2.0)));
   return z * 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (z + 0.044715 * z * z * z)));
+}
+
+// Activation of the classifier's first layer.
+double TextOracle::Pooled(double z) const {
+  if (s_.pooler == TransformerSpec::Pooler::kTanh) return std::tanh(z);
+  if (s_.pooler == TransformerSpec::Pooler::kRelu) return std::max(z, 0.0);
+  return Gelu(z, GeluForm::kErf);
+}
+
+// Dropout of the head's rows, one per sequence.
+void TextOracle::DropRows(Numbers* rows, std::uint32_t site) const {
+  for (std::size_t s = 0; s + 1 < b_.starts.size(); ++s) {
+    const auto factor = Factors(s, site, s_.classifier_dropout, 0, s_.hidden);
+    for (std::size_t c = 0; c < factor.size(); ++c)
+      (*rows)[s * factor.size() + c] *= double(factor[c]);
+  }
 }
 
 Numbers TextOracle::Attention(const Numbers& qkv, std::uint32_t site) const {
@@ -121,15 +147,15 @@ Numbers TextOracle::Sum(Numbers a, const Numbers& b) {
 }
 
 Numbers TextOracle::Layer(const Numbers& x, std::int64_t use) const {
-  const TransformerSpec::Layer& layer = s_.layer[s_.albert ? 0 : std::size_t(use)];
+  const TransformerSpec::Layer& layer = s_.layer[s_.shared ? 0 : std::size_t(use)];
   const auto site = std::uint32_t(1 + 3 * use);
   Numbers y = Linear(Attention(Linear(x, layer.qkv), site), layer.attention_out);
-  const Numbers hidden =
-      Norm(Sum(Dropped(y, s_.hidden, site + 1, s_.hidden_dropout), x), layer.norm1);
+  if (s_.drops_attention) y = Dropped(y, s_.hidden, site + 1, s_.hidden_dropout);
+  const Numbers hidden = Norm(Sum(y, x), layer.norm1);
   y = Linear(hidden, layer.ffn);
-  for (double& z : y) z = Gelu(z);
+  for (double& z : y) z = Gelu(z, s_.gelu);
   y = Linear(y, layer.ffn_out);
-  if (!s_.albert) y = Dropped(y, s_.hidden, site + 2, s_.hidden_dropout);
+  if (s_.drops_ffn) y = Dropped(y, s_.hidden, site + 2, s_.hidden_dropout);
   return Norm(Sum(y, hidden), layer.norm2);
 }
 
@@ -142,17 +168,15 @@ double TextOracle::Head(const Numbers& x) {
   if (s_.masked()) {
     for (const std::int32_t place : b_.places) take(place);
     Numbers y = Linear(in, s_.first);
-    for (double& z : y) z = Gelu(z);
+    for (double& z : y) z = Gelu(z, s_.word_gelu);
     TransformerSpec::Linear decoder{s_.embedding, s_.vocabulary, s_.word_table, s_.word_bias};
     logits = Linear(Norm(y, s_.head_norm), decoder);
   } else {
     for (std::size_t s = 0; s + 1 < b_.starts.size(); ++s) take(b_.starts[s]);
+    if (s_.drops_first) DropRows(&in, (1u << 31) + 1);
     Numbers y = Linear(in, s_.first);
-    for (double& z : y) z = std::tanh(z);
-    for (std::size_t s = 0; s + 1 < b_.starts.size(); ++s) {
-      const auto factor = Factors(s, 1u << 31, s_.classifier_dropout, 0, s_.hidden);
-      for (std::size_t c = 0; c < factor.size(); ++c) y[s * factor.size() + c] *= double(factor[c]);
-    }
+    for (double& z : y) z = Pooled(z);
+    DropRows(&y, 1u << 31);
     logits = Linear(y, s_.classifier);
   }
   return LossOf(logits);
@@ -193,15 +217,27 @@ double TextOracle::LossOf(const Numbers& logits) {
 TransformerSpec SpecOf(Kind kind, bool masked, bool drops, Precision precision) {
   TransformerSpec spec;
   const bool albert = kind == Kind::kAlbert, bf16 = precision == Precision::kBF16;
-  spec.albert = albert;
+  const bool electra = kind == Kind::kElectra, roberta = kind == Kind::kRoberta;
+  const bool distil = kind == Kind::kDistilBert;
+  spec.shared = albert;
+  spec.has_map = albert || electra;
+  spec.padding = roberta ? 1 : -1;
+  spec.token_types = distil ? 0 : roberta ? 1 : 2;
+  spec.drops_attention = !distil;
+  spec.drops_ffn = !albert;
+  spec.drops_first = roberta || electra;
+  spec.pooler = distil    ? TransformerSpec::Pooler::kRelu
+                : electra ? TransformerSpec::Pooler::kGelu
+                          : TransformerSpec::Pooler::kTanh;
   spec.vocabulary = 43;
   spec.hidden = bf16 ? 64 : 32;
-  spec.embedding = albert ? 16 : spec.hidden;
+  spec.embedding = spec.has_map ? 16 : spec.hidden;
   spec.layers = 2;
   spec.heads = bf16 ? 1 : 2;
   spec.intermediate = 48;
-  spec.positions = 20;
-  spec.gelu = albert ? GeluForm::kTanh : GeluForm::kErf;
+  spec.positions = roberta ? 22 : 20;
+  spec.gelu = albert || electra ? GeluForm::kTanh : GeluForm::kErf;
+  spec.word_gelu = albert ? GeluForm::kTanh : GeluForm::kErf;
   spec.epsilon = 1e-6f;
   if (drops) spec.hidden_dropout = 0.2f, spec.attention_dropout = 0.3f;
   if (drops) spec.classifier_dropout = 0.4f;
@@ -216,7 +252,9 @@ Batch BatchOf(Parity& parity, const TransformerSpec& spec,
   for (const std::int32_t length : lengths) {
     for (std::int32_t i = 0; i < length; ++i) {
       const std::int32_t token = std::int32_t(batch.ids.size());
-      batch.ids.push_back(std::int32_t(parity.Below(spec.vocabulary)));
+      // RoBERTa: some tokens in the sequences have the padding id.
+      const bool pads = spec.padding >= 0 && i % 5 == 2;
+      batch.ids.push_back(std::int32_t(pads ? spec.padding : parity.Below(spec.vocabulary)));
       if (spec.masked() && i % 3 == 0) {
         batch.places.push_back(token);
         batch.labels.push_back(std::int32_t(parity.Below(spec.vocabulary)));
@@ -258,7 +296,9 @@ std::vector<float> ValueOf(Parity& parity, const TransformerSpec& spec, double s
 
 std::vector<std::pair<std::int64_t, std::int64_t>> ArraysOf(const TransformerSpec& spec) {
   std::vector<std::pair<std::int64_t, std::int64_t>> arrays;
-  const auto add = [&](std::int64_t at, std::int64_t n) { arrays.push_back({at, at + n}); };
+  const auto add = [&](std::int64_t at, std::int64_t n) {
+    if (n > 0) arrays.push_back({at, at + n});
+  };
   const auto linear = [&](const TransformerSpec::Linear& l) {
     add(l.weight, l.in * l.out), add(l.bias, l.out);
   };
@@ -267,7 +307,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> ArraysOf(const TransformerSpe
   add(spec.position_table, spec.positions * spec.embedding);
   add(spec.type_table, spec.token_types * spec.embedding);
   norm(spec.embedding_norm);
-  if (spec.albert) linear(spec.map);
+  if (spec.has_map) linear(spec.map);
   for (const auto& layer : spec.layer) {
     linear(layer.qkv), linear(layer.attention_out), norm(layer.norm1);
     linear(layer.ffn), linear(layer.ffn_out), norm(layer.norm2);

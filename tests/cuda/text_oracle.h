@@ -48,15 +48,18 @@ class TextOracle {
   std::vector<float> Factors(std::size_t sequence, std::uint32_t site, float rate,
                              std::int64_t first, std::int64_t n) const;
   Numbers Dropped(Numbers x, std::int64_t width, std::uint32_t site, float rate) const;
-  double Gelu(double z) const;
   Numbers Attention(const Numbers& qkv, std::uint32_t site) const;
   static Numbers Sum(Numbers a, const Numbers& b);
   Numbers Layer(const Numbers& x, std::int64_t use) const;
+  Numbers Embedded() const;
+  double Pooled(double z) const;
+  void DropRows(Numbers* rows, std::uint32_t site) const;
   double Head(const Numbers& x);
   double LossOf(const Numbers& logits);
   std::int64_t TypeOf(std::int32_t token) const {
     return b_.types.empty() ? 0 : b_.types[std::size_t(token)];
   }
+  double Gelu(double z, GeluForm form) const;
 
   const TransformerSpec& s_;
   const Batch& b_;
@@ -66,7 +69,7 @@ class TextOracle {
   Numbers logits_;
 };
 
-enum class Kind : std::uint8_t { kBert, kAlbert };
+enum class Kind : std::uint8_t { kBert, kAlbert, kRoberta, kDistilBert, kElectra };
 
 // A model with two layers and a few dozen token ids, as LayOut lays it out.
 TransformerSpec SpecOf(Kind kind, bool masked, bool drops, Precision precision);

@@ -162,7 +162,7 @@ void ForRuns(const TransformerSpec& whole, const TransformerSpec& part, F f) {
   all(whole.position_table, part.position_table, whole.positions * e);
   all(whole.type_table, part.type_table, whole.token_types * e);
   norm(whole.embedding_norm, part.embedding_norm);
-  if (whole.albert) linear(whole.map, part.map);
+  if (whole.has_map) linear(whole.map, part.map);
   for (std::size_t i = 0; i < whole.layer.size(); ++i) {
     const TransformerSpec::Layer &a = whole.layer[i], &b = part.layer[i];
     for (std::int64_t which = 0; which < 3; ++which)
@@ -223,7 +223,7 @@ TransformerSpec SpecFor(Kind kind, bool masked, bool drops, Precision precision,
   const std::int64_t heads = ranks == 3 ? 5 : 2;  // 2, 2 and 1
   spec.heads = heads;
   spec.hidden = heads * (precision == Precision::kBF16 ? 64 : 16);
-  if (!spec.albert) spec.embedding = spec.hidden;
+  if (!spec.has_map) spec.embedding = spec.hidden;
   spec.intermediate = 50;
   LayOut(&spec);
   return spec;

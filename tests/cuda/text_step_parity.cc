@@ -82,6 +82,14 @@ void Gradients(Parity& parity) {
     }
   }
 }
+
+// Families that differ by embeddings, dropout and heads.
+void GradientsOfFamilies(Parity& parity) {
+  for (const Kind kind : {Kind::kRoberta, Kind::kDistilBert, Kind::kElectra}) {
+    CheckGradient(parity, {kind, false, true, Precision::kF32, {}, false});
+    CheckGradient(parity, {kind, true, kind == Kind::kElectra, Precision::kF32, {}, false});
+  }
+}
 void GradientsOfBF16(Parity& parity) {
   constexpr auto kMultiLabel = ProblemType::kMultiLabel;
   CheckGradient(parity, {Kind::kBert, false, true, Precision::kBF16, {}, false});
@@ -215,6 +223,7 @@ void Steps(Parity& parity) {
 
 std::vector<ParityCase> TextStepCases() {
   return {{"TextStep.GradientsOfEveryModel", Gradients},
+          {"TextStep.GradientsOfFamilies", GradientsOfFamilies},
           {"TextStep.GradientsOfBF16", GradientsOfBF16, 80},
           {"TextStep.GradientsOfProblems", GradientsOfProblems},
           {"TextStep.GradientsOfPairs", GradientsOfPairs},

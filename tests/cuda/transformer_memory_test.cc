@@ -10,12 +10,12 @@
 namespace troop::cuda {
 namespace {
 
-TransformerSpec SpecOf(bool albert, bool recompute) {
+TransformerSpec SpecOf(bool mapped, bool recompute) {
   TransformerSpec spec;
-  spec.albert = albert;
+  spec.shared = spec.has_map = spec.drops_first = mapped;
   spec.vocabulary = 40;
   spec.hidden = 64;
-  spec.embedding = albert ? 16 : 64;
+  spec.embedding = mapped ? 16 : 64;
   spec.layers = 4;
   spec.heads = 2;
   spec.intermediate = 96;
@@ -94,8 +94,8 @@ TEST_F(TransformerMemoryTest, LayersShareActivationsThatBackwardDoesNotRead) {
 
 // The estimate that batches are sized by, against the arrays that Reserve allocates.
 TEST_F(TransformerMemoryTest, StepBytesAreThoseOfTheArrays) {
-  for (const bool albert : {false, true}) {
-    const TransformerSpec spec = SpecOf(albert, false);
+  for (const bool mapped : {false, true}) {
+    const TransformerSpec spec = SpecOf(mapped, false);
     for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
       TransformerMemory m(*device_, spec, precision);
       m.Reserve(64, 8, true);
@@ -116,8 +116,8 @@ TEST_F(TransformerMemoryTest, StepBytesAreThoseOfTheArrays) {
       }
       add_norm(m.embedding_sum);
       add_norm(m.head_sum);
-      add(m.embedded, m.mapped, m.asked_x, m.asked_context, m.head_mid, m.head_top, m.dy, m.dsum,
-          m.dwide, m.dcontext, m.dhead[0], m.dhead[1], m.dout, m.delta, m.norm_workspace,
+      add(m.embedded, m.mapped, m.asked_x, m.asked_context, m.head_mid, m.head_top, m.head_in, m.dy,
+          m.dsum, m.dwide, m.dcontext, m.dhead[0], m.dhead[1], m.dout, m.delta, m.norm_workspace,
           m.sum_workspace);
       EXPECT_EQ(TransformerMemory::StepBytes(spec, precision, 64, 8), std::int64_t(bytes));
     }

@@ -202,12 +202,6 @@ TEST(DeviceSupervisedTest, RejectsCpuOnlyFeatures) {
   TrainingConfig other = config;
   other.model.architecture = ModelArchitecture::kLstm;
   refused(other, "model.architecture = \"lstm\" only runs on the CPU");
-  for (const ModelArchitecture family :
-       {ModelArchitecture::kRoberta, ModelArchitecture::kDistilBert, ModelArchitecture::kElectra}) {
-    other.model.architecture = family;
-    refused(other,
-            fmt::format("model.architecture = \"{}\" only runs on the CPU", EnumName(family)));
-  }
   other = config;
   other.optimizer.type = OptimizerType::kAdaGrad;
   refused(other, "optimizer.type = \"adagrad\" only runs on the CPU");

@@ -56,7 +56,11 @@ std::optional<std::size_t> TokenSorter::RowOf(std::int32_t index) const {
 }
 
 TokenPacker::TokenPacker(const TransformerSpec& model)
-    : masked_(model.masked()), length_max_(model.positions), ids_(model.word_share()) {}
+    : masked_(model.masked()),
+      length_max_(model.length_max()),
+      padding_(model.padding),
+      ids_(model.word_share()),
+      places_(Share{0, padding_ >= 0 ? model.positions : 0}) {}
 
 void TokenPacker::Pack(const HostTokens& from, PackedTokens* to) {
   to->words.clear();
@@ -67,6 +71,8 @@ void TokenPacker::Pack(const HostTokens& from, PackedTokens* to) {
   static_assert(sizeof(DropoutKey) == 4 * sizeof(std::uint32_t));
   if (to->drops) std::memcpy(to->at(to->keys), from.dropout.data(), from.dropout.size_bytes());
   to->ids = ids_.Sort(to->id, to);
+  to->placed = padding_ >= 0;
+  if (to->placed) PackPlaces(to);
 }
 
 // Tokens, their types, and where the sequences begin.
@@ -87,6 +93,20 @@ void TokenPacker::PackSequences(const HostTokens& from, PackedTokens* to) const 
   // Padding has type 0.
   to->type = Append(from.types, from.types.empty() ? 0 : to->tokens, to);
   to->types = from.types.empty() ? 0 : std::ranges::max(from.types) + 1;
+}
+
+// Positions from padding + 1 on, which skip padding ids. Sorted for the gradient of their table.
+void TokenPacker::PackPlaces(PackedTokens* to) {
+  to->place = to->Take(to->tokens);
+  const std::int32_t *id = to->at(to->id), *starts = to->at(to->starts);
+  std::int32_t* const place = to->at(to->place);
+  const auto padding = std::int32_t(padding_);
+  for (std::int64_t s = 0; s < to->sequences; ++s) {
+    std::int32_t next = padding + 1;
+    for (std::int32_t t = starts[s]; t < starts[s + 1]; ++t)
+      place[t] = id[t] == padding ? padding : next++;
+  }
+  to->by_place = places_.Sort(to->place, to);
 }
 
 // Rows that the head reads, with what is expected of them.

@@ -24,12 +24,12 @@ struct PackedTokens {
   // Tokens grouped by the row of a table (WordTokens, kernels/cuda/ops/embedding.h).
   struct Groups {
     std::int64_t count = 0, row = 0, first = 0, order = 0;
-  } ids;
+  } ids, by_place;
   std::int64_t id = 0, type = 0, starts = 0, chosen = 0, label = 0, target = 0, weight = 0;
-  std::int64_t keys = 0;
+  std::int64_t keys = 0, place = 0;
   std::int64_t tokens = 0, sequences = 0, longest = 0, rows = 0, scattered = 0;
   std::int64_t types = 0;  // token types that occur: 0 … types - 1; 0: `type` is absent
-  bool drops = false, weighs = false;
+  bool drops = false, weighs = false, placed = false;  // placed: with `place` and `by_place`
 
   // Appends n words of 0 and returns their offset. Arrays start at multiples of 16 bytes.
   std::int64_t Take(std::int64_t n) {
@@ -63,17 +63,18 @@ class TokenSorter {
 class TokenPacker {
  public:
   explicit TokenPacker(const TransformerSpec& model);
-  // Overwrites *to. O(tokens + vocabulary).
+  // Overwrites *to. O(tokens + vocabulary + positions).
   void Pack(const HostTokens& from, PackedTokens* to);
 
  private:
   void PackSequences(const HostTokens& from, PackedTokens* to) const;
+  void PackPlaces(PackedTokens* to);
   void PackRows(const HostTokens& from, PackedTokens* to) const;
 
   // Read from the spec, which need not outlive this.
   const bool masked_;
-  const std::int64_t length_max_;
-  TokenSorter ids_;
+  const std::int64_t length_max_, padding_;
+  TokenSorter ids_, places_;
 };
 
 }  // namespace troop::cuda

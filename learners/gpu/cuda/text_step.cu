@@ -142,6 +142,10 @@ struct TextStep::Impl {
       return WordTokens{of.count, at(of.row), at(of.first), at(of.order)};
     };
     tokens.words = groups(packed.ids);
+    if (packed.placed) {
+      tokens.place = at(packed.place);
+      tokens.places = groups(packed.by_place);
+    }
     if (packed.drops) tokens.dropout = reinterpret_cast<const DropoutKey*>(at(packed.keys));
     tokens.rows = packed.rows;
     tokens.chosen = at(packed.chosen);
@@ -277,7 +281,8 @@ std::int64_t TextStepBytes(const TextStepOptions& options, std::int64_t tokens, 
   const std::int64_t logit = model.masked() ? ElementBytes(ElementType(options.precision)) : 4;
   return model.parameters * parameter +
          TransformerMemory::StepBytes(model, options.precision, tokens, rows) +
-         (rows + rows / 4) * (outputs * logit + 8) + 5 * 4 * 6 * tokens / 4 +
+         (rows + rows / 4) * (outputs * logit + 8) +
+         5 * 4 * (model.padding >= 0 ? 10 : 6) * tokens / 4 +
          (model.masked() ? 0 : 5 * 4 * (outputs + 1) * rows / 4);
 }
 
