@@ -317,6 +317,11 @@ void PartsOfAlbert(Parity& parity) {
   CheckParts(parity, Kind::kAlbert, true, false, Precision::kF32, 2);
   CheckParts(parity, Kind::kAlbert, false, true, Precision::kF32, 3);
 }
+// Positions that skip padding ids, and dropout before the pooler.
+void PartsOfRoberta(Parity& parity) {
+  CheckParts(parity, Kind::kRoberta, false, true, Precision::kF32, 2);
+  if (parity.large()) CheckParts(parity, Kind::kElectra, true, true, Precision::kF32, 3);
+}
 void PartsOfBF16(Parity& parity) {
   CheckParts(parity, Kind::kBert, true, true, Precision::kBF16, 2);
   if (parity.large()) CheckParts(parity, Kind::kAlbert, false, false, Precision::kBF16, 2);
@@ -365,6 +370,7 @@ void RecomputedLayersOfParts(Parity& parity) { CheckRecomputed(parity, Kind::kBe
 std::vector<ParityCase> TextPartsCases() {
   return {{"TextParts.GradientsAndStepsOfBert", PartsOfBert},
           {"TextParts.GradientsAndStepsOfAlbert", PartsOfAlbert},
+          {"TextParts.GradientsAndStepsOfRoberta", PartsOfRoberta},
           {"TextParts.GradientsAndStepsOfBF16", PartsOfBF16, 80},
           {"TextParts.RecomputedLayers", RecomputedLayers},
           {"TextParts.RecomputedLayersOfParts", RecomputedLayersOfParts}};

@@ -96,6 +96,9 @@ void GradientsOfBF16(Parity& parity) {
   CheckGradient(parity, {Kind::kAlbert, true, false, Precision::kBF16, {}, false});
   CheckGradient(parity, {Kind::kBert, true, false, Precision::kTF32, {}, false});
   CheckGradient(parity, {Kind::kAlbert, false, false, Precision::kBF16, kMultiLabel, false});
+  // GELU after the pooler, positions by padding ids.
+  CheckGradient(parity, {Kind::kElectra, false, true, Precision::kBF16, {}, false});
+  CheckGradient(parity, {Kind::kRoberta, true, false, Precision::kBF16, {}, false});
 }
 
 // Labels, numbers and weighted classes; the classifier's logits come with an evaluation.
