@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "datasets/sparse/svmlight.h"
@@ -35,6 +36,7 @@ void ForEachNgram(const Units& units, const NgramOptions& options, const Use& us
   }
 }
 
+// True if no byte begins or continues a longer character.
 bool IsAscii(std::string_view text) {
   return std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
 }
@@ -110,6 +112,7 @@ template <class Use>
 void ForEachWordNgram(const Units& word, const NgramOptions& options, const Use& use) {
   const std::size_t count = word.begins.size();
   for (auto n = std::size_t(options.ngram_min); n <= std::size_t(options.ngram_max); ++n) {
+    // Longer n-grams would repeat the word.
     if (count <= n) return use(std::string_view(word.text));
     for (std::size_t i = 0; i + n <= count; ++i)
       use(std::string_view(word.text).substr(word.begins[i],
@@ -161,16 +164,14 @@ void ForEachTerm(std::string_view raw, const NgramOptions& options, const Use& u
 }
 
 // Column of a hashed n-gram: the absolute value of the signed hash, as in scikit-learn.
+// Two n-grams of one column are not separated, which costs little accuracy.
 std::int32_t HashedColumn(std::string_view term, std::int64_t width) {
   const auto hash = static_cast<std::int32_t>(MurmurHash3(term));
   return std::int32_t(std::abs(std::int64_t(hash)) % width);
 }
 
-}  // namespace
-
-// One pass over the texts for a vocabulary, and one for document frequencies.
-Result<NgramVectorizer> NgramVectorizer::Fit(const NgramOptions& options,
-                                             std::span<const std::string_view> texts) {
+// The errors that do not depend on texts.
+Status CheckOptions(const NgramOptions& options) {
   if (options.ngram_min < 1 || options.ngram_max < options.ngram_min) {
     return InvalidArgument("ngram_range is [{}, {}], must be two numbers of 1 or more in order",
                            options.ngram_min, options.ngram_max);
@@ -179,11 +180,55 @@ Result<NgramVectorizer> NgramVectorizer::Fit(const NgramOptions& options,
     return InvalidArgument("n_features is {}, must be from 0 to {}", options.n_features,
                            kSparseWidthMax);
   }
+  return Status::Ok();
+}
+
+}  // namespace
+
+// One pass over the texts for a vocabulary, and one for document frequencies.
+Result<NgramVectorizer> NgramVectorizer::Fit(const NgramOptions& options,
+                                             std::span<const std::string_view> texts) {
+  TROOP_RETURN_IF_ERROR(CheckOptions(options));
   NgramVectorizer made(options);
   made.width_ = options.n_features;
   if (options.n_features == 0) TROOP_RETURN_IF_ERROR(made.LearnVocabulary(texts));
   if (options.use_idf) made.LearnFrequencies(texts);
   return made;
+}
+
+// Every check is one that Fit's results pass.
+Result<NgramVectorizer> NgramVectorizer::Restore(const NgramOptions& options,
+                                                 std::vector<std::string> terms,
+                                                 std::vector<float> idf) {
+  TROOP_RETURN_IF_ERROR(CheckOptions(options));
+  const bool hashed = options.n_features > 0;
+  if (terms.empty() != hashed || std::ssize(terms) > kSparseWidthMax) {
+    return InvalidArgument(
+        "there are {} terms, must be {}", terms.size(),
+        hashed ? "none, since n-grams are hashed" : fmt::format("from 1 to {}", kSparseWidthMax));
+  }
+  const auto wrong = std::ranges::adjacent_find(terms, std::greater_equal<>());
+  if (wrong != terms.end()) {
+    return InvalidArgument("term {} is not greater than the one before it",
+                           wrong - terms.begin() + 2);
+  }
+  NgramVectorizer made(options);
+  made.width_ = hashed ? options.n_features : std::ssize(terms);
+  if (std::ssize(idf) != (options.use_idf ? made.width_ : 0)) {
+    return InvalidArgument("there are {} idf values for {} columns, use_idf is {}", idf.size(),
+                           made.width_, options.use_idf);
+  }
+  if (!std::ranges::all_of(idf, [](float x) { return std::isfinite(x); }))
+    return InvalidArgument("an idf value is not finite");
+  made.terms_ = std::move(terms);
+  made.idf_ = std::move(idf);
+  made.IndexTerms();
+  return made;
+}
+
+// Inserted in column order, so that the ids are the columns.
+void NgramVectorizer::IndexTerms() {
+  for (const std::string& term : terms_) columns_.Insert(term);
 }
 
 // Counts the texts of each n-gram; columns are in the order of the terms' bytes.
@@ -213,8 +258,7 @@ Status NgramVectorizer::LearnVocabulary(std::span<const std::string_view> texts)
   }
   std::ranges::sort(terms_);
   width_ = std::ssize(terms_);
-  // Inserted in column order, so that the ids are the columns.
-  for (const std::string& term : terms_) columns_.Insert(term);
+  IndexTerms();
   return Status::Ok();
 }
 

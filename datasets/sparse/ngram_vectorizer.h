@@ -53,6 +53,11 @@ class NgramVectorizer {
   // begins below 1; no n-gram is left; more of them than kSparseWidthMax.
   static Result<NgramVectorizer> Fit(const NgramOptions& options,
                                      std::span<const std::string_view> texts);
+  // A fitted vectorizer from its parts, such as those of a file: terms() and idf() of it. O(bytes).
+  // Errors: kInvalidArgument: wrong options, as Fit; terms that are not in increasing order of
+  // their bytes, or are there though n-grams are hashed; not one finite idf for each column.
+  static Result<NgramVectorizer> Restore(const NgramOptions& options,
+                                         std::vector<std::string> terms, std::vector<float> idf);
   // Appends the row of a text to `rows`, whose width is width(). N-grams outside the vocabulary are
   // left out. O(n-grams log n-grams).
   void Transform(std::string_view text, SparseRows* rows) const;
@@ -65,6 +70,7 @@ class NgramVectorizer {
 
  private:
   explicit NgramVectorizer(const NgramOptions& options) : options_(options) {}
+  void IndexTerms();
   Status LearnVocabulary(std::span<const std::string_view> texts);
   void LearnFrequencies(std::span<const std::string_view> texts);
   void Columns(std::string_view text, std::vector<std::int32_t>* columns) const;

@@ -13,6 +13,7 @@
 namespace troop {
 namespace {
 
+// Larger files would need more than 8 GiB as rows and labels.
 constexpr std::size_t kBytesMax = std::size_t{1} << 31;
 constexpr std::string_view kSpaces = " \t\r\v\f";
 constexpr std::size_t kShownMax = 40;  // characters of a damaged field in a message
@@ -46,6 +47,7 @@ class Parser {
     line_ = number;
     line = line.substr(0, line.find('#'));
     const std::string_view label = NextField(&line);
+    // A blank line, or one with a comment only.
     if (label.empty()) return Status::Ok();
     if (label.find(':') != label.npos) {
       return Wrong("begins with {:?}, must begin with a label; add it", label);
@@ -86,6 +88,7 @@ class Parser {
     if (colon == field.npos) return Wrong("{:?} is not INDEX:VALUE; correct it", field);
     const auto index = Number<std::int64_t>(field.substr(0, colon));
     if (!index) return Wrong("the index of {:?} is not an integer; correct it", field);
+    // A negative index is reported first, since it is wrong in both forms.
     const std::int64_t base = options_.zero_based ? 0 : 1;
     if (*index < 0) return Wrong("the index of {:?} is negative; count from 0 or 1", field);
     if (*index < base) {

@@ -9,6 +9,7 @@
 namespace troop {
 namespace {
 
+// A power of two, as each doubling needs.
 constexpr std::size_t kFirstSlots = 1024;
 
 // The scrambling of a block; its constants are those of the reference implementation.
@@ -49,10 +50,12 @@ std::size_t TermTable::Place(std::string_view wanted, std::uint32_t hash) const 
   return at;
 }
 
+// A free slot has the id -1.
 std::int32_t TermTable::Find(std::string_view term) const {
   return slots_[Place(term, MurmurHash3(term))].id;
 }
 
+// Grows before the table is more than half full, so that a search ends soon.
 std::int32_t TermTable::Insert(std::string_view term) {
   const std::uint32_t hash = MurmurHash3(term);
   const std::size_t at = Place(term, hash);

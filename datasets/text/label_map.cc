@@ -170,4 +170,30 @@ std::string LabelMap::Listed() const {
   return text;
 }
 
+// A folder's label is its name, so only tables have lines.
+Status ConvertLabel(const LabeledText& example, ProblemType problem, const LabelMap* map,
+                    ConvertedLabel* label) {
+  const std::string place = example.line > 0 ? fmt::format("line {}: ", example.line) : "";
+  for (const std::string& text : example.labels) {
+    if (problem == ProblemType::kRegression) {
+      const std::optional<double> number = NumberOf(text);
+      if (!number) {
+        return InvalidArgument("{}the label {:?} is not a finite number; a regression needs one",
+                               place, text);
+      }
+      label->targets.front() = float(*number);
+      continue;
+    }
+    const std::optional<std::int32_t> id = map->Find(text);
+    if (!id) {
+      return InvalidArgument(
+          "{}the label {:?} is not a class of the training examples or of model.labels: {}", place,
+          text, map->Listed());
+    }
+    if (problem == ProblemType::kSingleLabel) label->label = *id;
+    if (problem == ProblemType::kMultiLabel) label->targets[std::size_t(*id)] = 1;
+  }
+  return Status::Ok();
+}
+
 }  // namespace troop

@@ -40,6 +40,16 @@ class LabelMap {
   std::unordered_map<std::string, std::int32_t> caseless_;  // by lower case; -1: several
 };
 
+// Label of an example as numbers.
+struct ConvertedLabel {
+  std::int32_t label = -1;     // class; -1: none, as in multi-label and regression
+  std::span<float> targets{};  // [width] receives 1 for each label, or the number
+};
+// Converts the labels of an example. map: the classes; not used for kRegression. Errors:
+// kInvalidArgument with the example's line: a label that is not in the map, or is not a number.
+Status ConvertLabel(const LabeledText& example, ProblemType problem, const LabelMap* map,
+                    ConvertedLabel* label);
+
 // More classes than any data set for text classification has (Wiki10-31K: 31,000): a column of
 // texts was taken for the label.
 inline constexpr std::size_t kLabelsMax = 100000;

@@ -163,6 +163,31 @@ Result<TokenizedTexts> TokenizeSources(const TextSources& sources, const Tokeniz
   return out;
 }
 
+// All sets are in memory at the same time.
+Result<LabeledTexts> ReadSources(const TextSources& sources) {
+  Result<LabeledTexts> out = ReadTexts(sources.train, FormatOf(sources, sources.train));
+  if (!out.ok()) return out.status().WithContext(sources.train_key);
+  Result<std::vector<std::string>> names = NamesOf(sources, *out);
+  if (!names.ok()) {
+    return names.status().WithContext(sources.names.empty()
+                                          ? fmt::format("{}: {}", sources.train_key, sources.train)
+                                          : "model.labels");
+  }
+  out->names = *std::move(names);
+  // The separate sources replace the sets of the first.
+  for (const auto& [key, path, set] :
+       {std::tuple{"data.validation", sources.validation, &LabeledTexts::validation},
+        {"data.test", sources.test, &LabeledTexts::test}}) {
+    if (path.empty()) continue;
+    TROOP_ASSIGN_OR_RETURN(LabeledTexts texts, ReadSeparate(sources, key, path));
+    TROOP_RETURN_IF_ERROR(CheckPairs(sources, path, texts.pairs, out->pairs).WithContext(key));
+    if (!((*out).*set).empty())
+      LogInfo("{}: {} is used instead of the set in {}", key, path, sources.train);
+    (*out).*set = std::move(texts.train);
+  }
+  return out;
+}
+
 // A single file is read completely, so that a copy with another time keeps its cache.
 Result<std::uint64_t> SourceFingerprint(const std::string& path) {
   std::error_code error;

@@ -26,6 +26,11 @@ struct TextSources {
 Result<TokenizedTexts> TokenizeSources(const TextSources& sources, const Tokenizer& tokenizer,
                                        const TokenizationOptions& options);
 
+// Reads the sources as they are, for models without a tokenizer: the sets of the training source,
+// which the separate sources replace, and the classes as `names`. Errors: those of TokenizeSources
+// except labels' ones.
+Result<LabeledTexts> ReadSources(const TextSources& sources);
+
 // Fingerprint of a source: for an archive or a table of its bytes; for a folder of the files'
 // names, sizes and modification times. Errors: those of ReadTexts.
 Result<std::uint64_t> SourceFingerprint(const std::string& path);

@@ -78,27 +78,10 @@ class Converter {
   // Sets the class, or the targets of multi-label and regression.
   Status SetLabel(const LabeledText& example, TokenizedDataset::Label* label,
                   std::vector<float>* targets) const {
-    // "line 7: " of a table; a folder's label is its name.
-    const std::string place = example.line > 0 ? fmt::format("line {}: ", example.line) : "";
-    for (const std::string& text : example.labels) {
-      if (options_.problem_type == ProblemType::kRegression) {
-        const std::optional<double> number = NumberOf(text);
-        if (!number) {
-          return InvalidArgument("{}the label {:?} is not a finite number; a regression needs one",
-                                 place, text);
-        }
-        targets->front() = float(*number);
-        continue;
-      }
-      const std::optional<std::int32_t> id = map_->Find(text);
-      if (!id) {
-        return InvalidArgument(
-            "{}the label {:?} is not a class of the training examples or of model.labels: {}",
-            place, text, map_->Listed());
-      }
-      if (options_.problem_type == ProblemType::kSingleLabel) label->label = *id;
-      if (options_.problem_type == ProblemType::kMultiLabel) (*targets)[std::size_t(*id)] = 1;
-    }
+    ConvertedLabel converted{.targets = *targets};
+    TROOP_RETURN_IF_ERROR(
+        ConvertLabel(example, options_.problem_type, map_ ? &*map_ : nullptr, &converted));
+    label->label = converted.label;
     return Status::Ok();
   }
 

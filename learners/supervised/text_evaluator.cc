@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/metrics/wilson_interval.h"
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
 
@@ -14,15 +13,6 @@ namespace {
 
 constexpr std::int64_t kTokensOfSlice =
     4096;  // bounds the time of one Advance, so that the role keeps its heartbeat
-
-// The 95 % interval of a correlation r of n examples: atanh(r) is normal with the variance
-// 1 / (n - 3) (Fisher 1921).
-ConfidenceInterval FisherInterval(double r, double n) {
-  if (n <= 3) return {-1, 1};
-  const double middle = std::atanh(std::clamp(r, -0.9999999, 0.9999999));
-  const double half = 1.959964 / std::sqrt(n - 3);
-  return {std::min(r, std::tanh(middle - half)), std::max(r, std::tanh(middle + half))};
-}
 
 }  // namespace
 
@@ -100,15 +90,8 @@ TextScores TextEvaluator::Scores(int resamples) const {
   return metrics_.Compute({.seed = seed_, .resamples = resamples});
 }
 
-// An undefined measure is NaN, which replaces the value of an earlier evaluation; files have null.
 std::vector<std::pair<std::string, double>> TextEvaluator::Measures() const {
-  std::vector<std::pair<std::string, double>> measures;
-  const TextScores scores = Scores(0);
-  for (const std::string_view name : MetricNames(problem_)) {
-    const TextMetric* const metric = scores.Find(name);
-    if (scores.examples > 0) measures.emplace_back(name, metric == nullptr ? NAN : metric->value);
-  }
-  return measures;
+  return TextTrialMeasures(problem_, Scores(0));
 }
 
 // A bootstrap that would delay the role's heartbeat is left to `troop eval`.
@@ -116,32 +99,14 @@ void TextEvaluator::AddDetails(EvaluationReport* report) const {
   ReportScores(Scores(metrics_.QuickResamples()), report);
 }
 
-// Accuracy in %, in the fields of an episode's return; minimum and maximum are its Wilson interval.
-// Standard deviation of a share p of n reviews: sqrt(p (1 - p) / n). A regression has its Pearson
-// correlation instead, 0 if that is undefined, with the interval of Fisher's transformation.
+// Only a regression needs all predictions.
 EvaluationReport TextEvaluator::Report() const {
-  const double rows = double(std::max<std::int64_t>(1, outcome_.rows));
-  const double right = double(outcome_.right) / rows;
-  EvaluationReport report{
-      .weights_version = options_.version,
-      .episodes = std::int64_t(samples_.size()),
-      .length_mean = double(outcome_.tokens) / double(std::max<std::size_t>(1, samples_.size())),
-      .loss = outcome_.loss / rows};
-  double score = right;
-  ConfidenceInterval interval = WilsonInterval(double(outcome_.right), double(outcome_.rows));
-  double deviation = std::sqrt(right * (1 - right) / rows);
-  if (problem_ == ProblemType::kRegression) {
-    const TextScores scores = Scores(0);
-    const TextMetric* const metric = scores.Find(MainMetric(problem_));
-    score = metric == nullptr ? 0 : metric->value;
-    interval = FisherInterval(score, rows);
-    deviation = (1 - score * score) / std::sqrt(std::max(1.0, rows - 1));
-  }
-  report.return_mean = 100 * score;
-  report.return_std = 100 * deviation;
-  report.return_min = 100 * interval.low;
-  report.return_max = 100 * interval.high;
-  return report;
+  return TextTrialReport(
+      {.problem = problem_,
+       .version = options_.version,
+       .examples = std::ssize(samples_),
+       .outcome = outcome_,
+       .scores = problem_ == ProblemType::kRegression ? Scores(0) : TextScores()});
 }
 
 }  // namespace troop

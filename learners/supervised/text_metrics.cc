@@ -214,6 +214,15 @@ void AddClasses(const Classes& classes, TextScores* scores) {
   }
 }
 
+// The 95 % interval of a correlation r of n examples: atanh(r) is normal with the variance
+// 1 / (n - 3) (Fisher 1921).
+ConfidenceInterval FisherInterval(double r, double n) {
+  if (n <= 3) return {-1, 1};
+  const double middle = std::atanh(std::clamp(r, -0.9999999, 0.9999999));
+  const double half = 1.959964 / std::sqrt(n - 3);
+  return {std::min(r, std::tanh(middle - half)), std::max(r, std::tanh(middle + half))};
+}
+
 }  // namespace
 
 std::span<const std::string_view> MetricNames(ProblemType problem) {
@@ -360,6 +369,43 @@ TextScores TextMetrics::Compute(const Bootstrap& bootstrap) const {
   AddMetrics(classes, bootstrap, &scores);
   AddClasses(classes, &scores);
   return scores;
+}
+
+// Standard deviation of a share p of n examples: sqrt(p (1 - p) / n).
+EvaluationReport TextTrialReport(const TextTrial& trial) {
+  const TextOutcome& outcome = trial.outcome;
+  const double rows = double(std::max<std::int64_t>(1, outcome.rows));
+  const double right = double(outcome.right) / rows;
+  EvaluationReport report{
+      .weights_version = trial.version,
+      .episodes = trial.examples,
+      .length_mean = double(outcome.tokens) / double(std::max<std::int64_t>(1, trial.examples)),
+      .loss = outcome.loss / rows};
+  double score = right;
+  ConfidenceInterval interval = WilsonInterval(double(outcome.right), double(outcome.rows));
+  double deviation = std::sqrt(right * (1 - right) / rows);
+  if (trial.problem == ProblemType::kRegression) {
+    const TextMetric* const metric = trial.scores.Find(MainMetric(trial.problem));
+    score = metric == nullptr ? 0 : metric->value;
+    interval = FisherInterval(score, rows);
+    deviation = (1 - score * score) / std::sqrt(std::max(1.0, rows - 1));
+  }
+  report.return_mean = 100 * score;
+  report.return_std = 100 * deviation;
+  report.return_min = 100 * interval.low;
+  report.return_max = 100 * interval.high;
+  return report;
+}
+
+// Files have null for NaN.
+std::vector<std::pair<std::string, double>> TextTrialMeasures(ProblemType problem,
+                                                              const TextScores& scores) {
+  std::vector<std::pair<std::string, double>> measures;
+  for (const std::string_view name : MetricNames(problem)) {
+    const TextMetric* const metric = scores.Find(name);
+    if (scores.examples > 0) measures.emplace_back(name, metric == nullptr ? NAN : metric->value);
+  }
+  return measures;
 }
 
 }  // namespace troop

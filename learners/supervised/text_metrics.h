@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/config/problem_type.h"
@@ -100,5 +101,22 @@ class TextMetrics {
   std::vector<float> logits_, targets_;  // [n, outputs]
   std::vector<std::int32_t> labels_;     // [n]; only kSingleLabel
 };
+
+// Results of a trial of a text model.
+struct TextTrial {
+  ProblemType problem = ProblemType::kSingleLabel;
+  std::uint64_t version = 0;  // of the weights
+  std::int64_t examples = 0;
+  TextOutcome outcome;     // over all examples; tokens: inputs of any kind
+  TextScores scores = {};  // used for kRegression
+};
+// The report of a trial: accuracy in %, in the fields of an episode's return, with the 95 % Wilson
+// interval as minimum and maximum. A regression has its Pearson correlation instead, 0 if that is
+// undefined, with the interval of Fisher's transformation.
+EvaluationReport TextTrialReport(const TextTrial& trial);
+// Names and values of the metrics of a kind of prediction. An undefined metric is NaN, which
+// replaces the value of an earlier evaluation. Empty: scores of no examples.
+std::vector<std::pair<std::string, double>> TextTrialMeasures(ProblemType problem,
+                                                              const TextScores& scores);
 
 }  // namespace troop

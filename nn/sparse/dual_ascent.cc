@@ -14,6 +14,7 @@ namespace {
 constexpr int kNewtonSteps = 50;
 constexpr double kNewtonError = 1e-10;
 
+// The logistic function; exp gets no argument above 0.
 double Sigmoid(double x) {
   return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
 }
@@ -104,13 +105,16 @@ void DualAscent::Add(const SparseRow& row, float step) {
   }
 }
 
-double DualAscent::Pass(std::span<const std::int32_t> examples) {
+// Steps of an example: output, loss, best dual, change of the sums.
+double DualAscent::Pass(std::span<const std::int32_t> examples, std::vector<double>* outputs) {
   // The loss is that before the step, as of an online learner; it costs no additional pass.
   double losses = 0;
+  if (outputs != nullptr) outputs->clear();
   for (const std::int32_t example : examples) {
     const auto i = std::size_t(example);
     const SparseRow row = rows_->row(example);
     const double z = Margin(row);
+    if (outputs != nullptr) outputs->push_back(z);
     losses += LossOf(options_.loss, z, double(targets_[i]));
     const auto dual = float(BestDual(i, z));
     const double change = double(dual) - double(state_.duals[i]);
@@ -122,6 +126,7 @@ double DualAscent::Pass(std::span<const std::int32_t> examples) {
   return losses;
 }
 
+// The state may come from a damaged file.
 Status DualAscent::SetState(const State& state) {
   if (state.duals.size() != state_.duals.size() || state.sums.size() != state_.sums.size()) {
     return InvalidArgument("the state has {} examples and {} weights, the problem {} and {}",
@@ -141,6 +146,7 @@ Status DualAscent::SetState(const State& state) {
   return Status::Ok();
 }
 
+// In f64, since gaps of 1e-9 of it are of interest.
 double DualAscent::Objective() const {
   double losses = 0, squares = 0, magnitudes = 0;
   for (std::size_t i = 0; i < targets_.size(); ++i) {

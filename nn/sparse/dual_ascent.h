@@ -29,8 +29,8 @@ class DualAscent {
   DualAscent(const DualAscentOptions& options, const SparseRows* rows,
              std::span<const float> targets);
   // A step for each of the examples, in that order. Returns the sum of their losses before their
-  // steps. O(entries).
-  double Pass(std::span<const std::int32_t> examples);
+  // steps. outputs: receives w·x of each example before its step; nullptr: not wanted. O(entries).
+  double Pass(std::span<const std::int32_t> examples, std::vector<double>* outputs = nullptr);
 
   // [width]
   std::span<const float> weights() const { return shrunk_.empty() ? state_.sums : shrunk_; }

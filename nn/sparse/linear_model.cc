@@ -42,6 +42,7 @@ void LinearOutputs(const LinearForm& form, std::span<const float> weights, const
   }
 }
 
+// One pass gives both, since the losses share their exponentials.
 double LinearLossAndSlopes(const LinearForm& form, std::span<const float> targets,
                            std::span<double> outputs) {
   if (form.softmax) return SoftmaxLossAndSlopes(targets, outputs);
@@ -60,6 +61,7 @@ double AddLinearGradient(const LinearForm& form, std::span<const float> weights,
   const SparseRow& row = example.row;
   std::vector<double> slopes(static_cast<std::size_t>(form.outputs));
   LinearOutputs(form, weights, row, slopes);
+  if (!example.seen.empty()) std::ranges::copy(slopes, example.seen.begin());
   const double loss = LinearLossAndSlopes(form, example.targets, slopes);
   // An example beyond the margin touches no row, which saves its step too.
   if (std::ranges::all_of(slopes, [](double s) { return s == 0; })) return loss;

@@ -35,6 +35,7 @@ struct LinearExample {
   SparseRow row;
   std::span<const float> targets;  // [outputs]
   double scale = 1;                // factor of its gradient, such as 1 / batch size
+  std::span<double> seen = {};     // [outputs] receives the outputs; empty: not wanted
 };
 // Adds the gradient of scale · loss of the example to `sum`, a row for each entry that is not 0 and
 // one for the bias, and returns the loss. sum: of form.rows() rows of form.outputs.

@@ -97,6 +97,7 @@ void RowOptimizer::StepRow(const float* gradient, double learning_rate, float* s
 }
 
 // Checks everything before the first change.
+// A second place of a row would make its state ambiguous.
 Status RowOptimizer::SetState(const State& state) {
   const std::size_t size = slots() * std::size_t(width_);
   if (state.steps < 0 || state.values.size() != state.rows.size() * size) {

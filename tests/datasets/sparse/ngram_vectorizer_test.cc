@@ -57,6 +57,46 @@ TEST(NgramVectorizerTest, RowsAndVocabularyEqualThoseOfScikitLearn) {
   }
 }
 
+// The parts of a fitted one give the same rows, also of unknown texts.
+TEST(NgramVectorizerTest, RestoredVectorizerMakesTheSameRows) {
+  const std::vector<std::string_view> texts = Texts();
+  for (const JsonValue& c : test::SparseExpected().Find("vectorizers")->array) {
+    const auto fitted = NgramVectorizer::Fit(OptionsOf(c), texts);
+    ASSERT_TRUE(fitted.ok());
+    const auto made = NgramVectorizer::Restore(OptionsOf(c), fitted->terms(), fitted->idf());
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    ASSERT_EQ(made->width(), fitted->width());
+    SparseRows rows{.width = made->width()};
+    for (const std::string_view text : texts) made->Transform(text, &rows);
+    test::ExpectRows(rows, *c.Find("rows"));
+  }
+}
+
+// Parts as a damaged file has them.
+TEST(NgramVectorizerTest, WrongPartsAreNamed) {
+  const NgramOptions idf{.use_idf = true}, hashed{.n_features = 8};
+  struct Case {
+    NgramOptions options;
+    std::vector<std::string> terms;
+    std::vector<float> idf;
+    const char* message;
+  };
+  const Case cases[] = {{{}, {}, {}, "there are 0 terms, must be from 1 to"},
+                        {hashed, {"a"}, {}, "there are 1 terms, must be none, since"},
+                        {{}, {"a", "c", "b"}, {}, "term 3 is not greater than the one before"},
+                        {{}, {"a", "a"}, {}, "term 2 is not greater"},
+                        {{}, {"a"}, {1}, "1 idf values for 1 columns, use_idf is false"},
+                        {idf, {"a", "b"}, {1}, "1 idf values for 2 columns, use_idf is true"},
+                        {idf, {"a"}, {NAN}, "an idf value is not finite"},
+                        {{.ngram_min = 0}, {"a"}, {}, "ngram_range is [0, 1]"}};
+  for (const Case& c : cases) {
+    const auto made = NgramVectorizer::Restore(c.options, c.terms, c.idf);
+    ASSERT_FALSE(made.ok()) << c.message;
+    EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(made.status().message(), HasSubstr(c.message));
+  }
+}
+
 // Values of the reference implementation (Appleby 2011), for each length of the tail.
 TEST(NgramVectorizerTest, HashesAreThoseOfMurmurHash3) {
   EXPECT_EQ(MurmurHash3(""), 0u);
