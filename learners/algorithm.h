@@ -11,6 +11,7 @@
 #include "learners/fused_update.h"
 #include "learners/gpu_replay_consumer.h"
 #include "learners/loss_report.h"
+#include "learners/model_files.h"
 #include "learners/tensor_parallel_member.h"
 #include "learners/training_config.h"
 #include "nn/io/safetensors.h"
@@ -71,6 +72,7 @@ class Algorithm {
   virtual BatchPartition* batch_partition() { return nullptr; }
   virtual CostReporting* cost_reporting() { return nullptr; }
   virtual FusedUpdate* fused_update() { return nullptr; }
+  virtual const ModelFiles* model_files() const { return nullptr; }
   virtual GpuReplayConsumer* gpu_replay() { return nullptr; }
 };
 

@@ -4,11 +4,13 @@
 #include <string>
 
 #include "datasets/data_config.h"
+#include "datasets/sparse/ngram_vectorizer.h"
 #include "learners/learner_config.h"
 #include "nn/model_config.h"
 #include "nn/models/model_setup.h"
 #include "nn/network_config.h"
 #include "nn/optimizer_config.h"
+#include "nn/sparse/linear_config.h"
 #include "paramserver/paramserver_config.h"
 #include "replay/replay_config.h"
 
@@ -23,7 +25,9 @@ struct TrainingConfig {
   ReplayConfig replay;
   LearnerConfig learner;
   DataConfig data;
+  NgramOptions features;
   ModelConfig model;
+  LinearConfig linear;
   MeshConfig mesh;
   ParamServerConfig paramserver;
   OptimizerConfig optimizer;
@@ -64,6 +68,11 @@ inline ModelSetup ModelSetupOf(const TrainingConfig& config) {
           .initial_temperature = config.learner.initial_temperature,
           .model = config.model,
           .max_length = config.data.max_length};
+}
+
+// True for supervised runs of linear models ([linear], [features]).
+inline bool IsLinearModel(const TrainingConfig& config) {
+  return IsSupervised(config.learner) && config.model.architecture == ModelArchitecture::kLinear;
 }
 
 // True for supervised runs on images (data.images) instead of texts.

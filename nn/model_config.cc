@@ -8,14 +8,13 @@ namespace troop {
 void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
   v.Visit(
       {.name = "model.architecture",
-       .doc =
-           "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), RoBERTa (Liu et "
-           "al. 2019), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), or a "
-           "bidirectional LSTM with attention as a small baseline (classifier only); of images "
-           "(data.images): a small CNN, ResNet-18 or ResNet-50 (He et al. 2016), AlexNet as "
-           "published "
-           "(Krizhevsky et al. 2012) or as in torchvision (Krizhevsky 2014), or VGG-16 (Simonyan & "
-           "Zisserman 2015)."},
+       .doc = "Supervised: BERT (Devlin et al. 2019), ALBERT (Lan et al. 2020), RoBERTa (Liu et "
+              "al. 2019), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), or a "
+              "bidirectional LSTM with attention as a small baseline (classifier only); a linear "
+              "model of n-grams or svmlight files ([features], [linear]; classifier only); of "
+              "images (data.images): a small CNN, ResNet-18 or ResNet-50 (He et al. 2016), AlexNet "
+              "as published (Krizhevsky et al. 2012) or as in torchvision (Krizhevsky 2014), or "
+              "VGG-16 (Simonyan & Zisserman 2015)."},
       c.architecture);
   v.Visit({"model.pretrained",
            "Folder with initial weights in Hugging Face format (config.json, model.safetensors), "
@@ -90,6 +89,9 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
            "Store only the input of each layer and recompute its activations in the backward pass "
            "(Chen et al. 2016); saves memory at the cost of a third more computation."},
           c.gradient_checkpointing);
+  v.Visit({"model.num_features", "Linear models: number of features; 0 means that of the data.",
+           Between(0, double(1 << 28))},
+          c.num_features);
   // Images.
   v.Visit({"model.image_height",
            "Image classifiers: height of the model's images in pixels; 0 means that of the data.",

@@ -13,7 +13,8 @@ namespace troop {
 
 class ConfigVisitor;
 
-// Architecture of a text model or, from kCnn on, of an image classifier (nn/images).
+// Architecture of a text model, of a linear model (nn/sparse) or, from kCnn on, of an image
+// classifier (nn/images).
 enum class ModelArchitecture : std::uint8_t {
   kBert,
   kAlbert,
@@ -21,6 +22,7 @@ enum class ModelArchitecture : std::uint8_t {
   kRoberta,
   kDistilBert,
   kElectra,
+  kLinear,
   kCnn,
   kResNet18,
   kResNet50,
@@ -30,8 +32,8 @@ enum class ModelArchitecture : std::uint8_t {
 };
 constexpr auto EnumNames(ModelArchitecture) {
   return std::to_array<std::string_view>({"bert", "albert", "lstm", "roberta", "distilbert",
-                                          "electra", "cnn", "resnet18", "resnet50", "alexnet",
-                                          "alexnet_torchvision", "vgg16"});
+                                          "electra", "linear", "cnn", "resnet18", "resnet50",
+                                          "alexnet", "alexnet_torchvision", "vgg16"});
 }
 // True for the architectures that classify images (data.images) instead of texts.
 constexpr bool ClassifiesImages(ModelArchitecture architecture) {
@@ -70,6 +72,7 @@ struct ModelConfig {
   PositionInit position_init = PositionInit::kNormal;
   double dropout = 0.1, attention_dropout = 0.1, classifier_dropout = 0.1;
   bool gradient_checkpointing = false;
+  std::int64_t num_features = 0;  // linear; 0: those of the data
   // Shape of the images that an image classifier takes; 0: as data.images and the crop have it.
   std::int64_t image_height = 0, image_width = 0, image_channels = 0;
   std::int64_t classifier_units = 4096;  // AlexNet, VGG-16: of each of the two hidden linear layers

@@ -29,6 +29,8 @@
 #include "learners/checkpoint.h"
 #include "learners/images/image_dataset.h"
 #include "learners/images/image_evaluator.h"
+#include "learners/linear/linear_data.h"
+#include "learners/linear/linear_evaluator.h"
 #include "learners/supervised/text_evaluator.h"
 #include "learners/supervised/text_predictor.h"
 #include "replay/episodes/episode.h"
@@ -189,7 +191,7 @@ struct TrialResult {
   std::optional<double> top5;
 };
 
-// Advances in slices, to show progress in between. Judge: TextEvaluator or ImageEvaluator.
+// Advances in slices, to show progress in between. Judge: an evaluator of examples.
 template <class Judge>
 Result<TrialResult> RunTrial(Judge* judge, std::int64_t examples) {
   PhaseProgress progress("evaluating", "examples", examples);
@@ -211,6 +213,15 @@ Result<TrialResult> JudgeExamples(const LoadedCheckpoint& loaded, const EvalOpti
     TROOP_ASSIGN_OR_RETURN(const EvaluationRequest trial,
                            TrialOf(loaded, options, data->test.size()));
     auto judge = ImageEvaluator::Make(config, data, trial, loaded.weights());
+    if (!judge.ok()) return judge.status().WithContext(loaded.path);
+    return RunTrial(judge->get(), trial.episodes);
+  }
+  // The rows of a linear model are made from the same texts, or are those of svmlight files.
+  if (IsLinearModel(config)) {
+    TROOP_ASSIGN_OR_RETURN(const auto data, LoadLinearData(config));
+    TROOP_ASSIGN_OR_RETURN(const EvaluationRequest trial,
+                           TrialOf(loaded, options, data->test.size()));
+    auto judge = LinearEvaluator::Make(config, config.linear.loss, data, trial, loaded.weights());
     if (!judge.ok()) return judge.status().WithContext(loaded.path);
     return RunTrial(judge->get(), trial.episodes);
   }
@@ -246,7 +257,7 @@ int EvaluateExamples(const LoadedCheckpoint& loaded, const EvalOptions& options)
         .Add(score + "_error", r.return_std)
         .Add(score + "_low", r.return_min)
         .Add(score + "_high", r.return_max)
-        .Add(regression ? "squared_error" : "cross_entropy", r.loss);
+        .Add(LossName(loaded.config, "_"), r.loss);
     if (top5) json.Add("top5_accuracy_percent", *top5);
     if (scores.examples > 0) AddTextScores(scores, names, &json);
     fmt::print("{}\n", json.str());
@@ -257,7 +268,7 @@ int EvaluateExamples(const LoadedCheckpoint& loaded, const EvalOptions& options)
       "{:.4f}\n",
       source, loaded.path, loaded.state.updates, loaded.state.steps, r.return_mean, words.score,
       SpreadText(true, r), top5 ? fmt::format(", {:.2f} % top-5 accuracy", *top5) : "", r.episodes,
-      words.units, regression ? "squared error" : "cross entropy", r.loss);
+      words.units, LossName(loaded.config, " "), r.loss);
   if (scores.examples > 0) fmt::print("\n{}", TextScoresTables(scores, names));
   return kExitOk;
 }

@@ -33,8 +33,10 @@ std::string Join(const std::vector<Likely>& likely) {
   return out;
 }
 
-// Token counts, with the unknown and the truncated ones.
-std::string Remarks(const TextAnswer& answer) {
+// Counts of inputs, with the unknown and the truncated ones.
+std::string Remarks(const TextAnswer& answer, const TextPredictor& predictor) {
+  // A linear model has no limit, and leaves unknown n-grams out.
+  if (predictor.linear()) return fmt::format("{} features", answer.tokens);
   std::string out = fmt::format("{} tokens", answer.tokens);
   if (answer.unknown > 0) out += fmt::format(", {} of them unknown", answer.unknown);
   if (answer.cut > 0) out += fmt::format(", {} more truncated", answer.cut);
@@ -45,24 +47,25 @@ std::string Remarks(const TextAnswer& answer) {
 std::string Line(const TextAnswer& answer, const TextPredictor& predictor) {
   if (answer.empty) return "no answer: the text is empty\n";
   if (!predictor.masked()) {
-    if (answer.value) return fmt::format("{:.6g}; {}\n", *answer.value, Remarks(answer));
+    if (answer.value) return fmt::format("{:.6g}; {}\n", *answer.value, Remarks(answer, predictor));
     if (predictor.problem() == ProblemType::kMultiLabel) {
       const std::vector<std::string> labels = answer.labels();
       return fmt::format("{} ({}); {}\n",
                          labels.empty() ? "none" : fmt::format("{}", fmt::join(labels, ", ")),
-                         Join(answer.classes), Remarks(answer));
+                         Join(answer.classes), Remarks(answer, predictor));
     }
-    return fmt::format("{} ({}); {}\n", answer.best().name, Join(answer.classes), Remarks(answer));
+    return fmt::format("{} ({}); {}\n", answer.best().name, Join(answer.classes),
+                       Remarks(answer, predictor));
   }
   // A masked model answers only for [MASK], so a text without one has no answer.
   if (answer.masks.empty()) {
     return fmt::format(
         "no answer: this is a masked language model; mark the word to predict with {}; {}\n",
-        predictor.mask(), Remarks(answer));
+        predictor.mask(), Remarks(answer, predictor));
   }
   std::string out;
   for (const auto& words : answer.masks) out += (out.empty() ? "" : " | ") + Join(words);
-  return fmt::format("{}; {}\n", out, Remarks(answer));
+  return fmt::format("{}; {}\n", out, Remarks(answer, predictor));
 }
 
 // One text as an object: classes of a classifier, words for each [MASK] of a masked model.

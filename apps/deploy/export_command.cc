@@ -85,6 +85,13 @@ Result<Buffer> EncodeTextModel(const LoadedCheckpoint& loaded, ExportFormat form
         "{}: an image classifier ({}) can't be exported; use troop predict or troop eval",
         loaded.path, EnumName(loaded.config.model.architecture));
   }
+  // Its input would be sparse rows, which ONNX models of texts do not have.
+  if (IsLinearModel(loaded.config)) {
+    return InvalidArgument(
+        "{}: a linear model can't be exported; its run writes model/ (config.json, "
+        "model.safetensors, terms.txt) when it ends",
+        loaded.path);
+  }
   if (format != ExportFormat::kOnnx) {
     // A run of an LSTM writes no model/, because transformers has no such model.
     const bool lstm = loaded.config.model.architecture == ModelArchitecture::kLstm;

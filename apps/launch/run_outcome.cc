@@ -56,7 +56,7 @@ std::string ReportMeasures(const RunFolder& folder, const RunView& view) {
 // Prints the report of learning and its results and writes it to report.md of the run folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
   // A plan compares other meshes with this one; its failure must not hide the report.
-  const Peak peak = MeasurePeak(folder.config);
+  const Peak peak = IsLinearModel(folder.config) ? Peak{} : MeasurePeak(folder.config);
   Result<MeshPlan> plan = InvalidArgument("no plan");
   if (IsWorthAPlan(folder.config, view)) {
     plan = PlanRun(folder.config);

@@ -261,11 +261,12 @@ int PlanCommand(const Config& config, const PlanOptions& options) {
         config.learner.algorithm));
   }
   // The profile consists of batches of tokens.
-  if (ClassifiesImages(config.model.architecture)) {
-    return complain(InvalidArgument(
-        "model.architecture is \"{}\", but troop plan profiles text models only; troop train "
-        "--dry-run shows the memory of other runs",
-        EnumName(config.model.architecture)));
+  if (ClassifiesImages(config.model.architecture) || IsLinearModel(config)) {
+    return complain(
+        InvalidArgument("model.architecture is \"{}\", but troop plan profiles networks of tokens "
+                        "only; troop train "
+                        "--dry-run shows the memory of other runs",
+                        EnumName(config.model.architecture)));
   }
   const Result<Config> alone = Alone(config);
   if (!alone.ok()) return complain(alone.status());

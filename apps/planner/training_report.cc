@@ -101,8 +101,9 @@ Peak MeasurePeak(const Config& config) {
 }
 
 bool IsWorthAPlan(const Config& config, const RunView& view) {
-  // The profile of a plan consists of texts.
-  return !ClassifiesImages(config.model.architecture) && BatchesOf(config, view) >= kUpdatesPlanned;
+  // The profile of a plan consists of tokens.
+  return !ClassifiesImages(config.model.architecture) && !IsLinearModel(config) &&
+         BatchesOf(config, view) >= kUpdatesPlanned;
 }
 
 // Parts: a table of phases, the rates, a table of collectives, the final score. All sums are over
@@ -110,6 +111,7 @@ bool IsWorthAPlan(const Config& config, const RunView& view) {
 std::string LearningReport(const Config& config, const RunView& view, const Peak& peak,
                            const MeshPlan* plan) {
   const double learners = double(config.fleet.learners), tokens = Value(view, "tokens");
+  const char* const inputs = IsLinearModel(config) ? "features" : "tokens";
   const double batches = BatchesOf(config, view), before = double(view.updates_at_start);
   // A resumed run with a spent budget has made no batches in this part.
   if (tokens == 0 || batches == 0) return "";
@@ -129,10 +131,10 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   double all = 0;
   for (const Phase& phase : phases) all += phase.seconds;
   std::string out = fmt::format(
-      "{:.0f} examples, {:.3g} tokens in {:.0f} updates{}; {} learners ({} x {}: mesh.dp x "
+      "{:.0f} examples, {:.3g} {} in {:.0f} updates{}; {} learners ({} x {}: mesh.dp x "
       "mesh.tp)\n\n"
       "| per learner | seconds | share |{}\n|---|---:|---:|{}\n",
-      Value(view, "sequences"), tokens, Value(view, "updates") - before,
+      Value(view, "sequences"), tokens, inputs, Value(view, "updates") - before,
       before > 0 ? fmt::format(" after {:.0f} before the resume", before) : "",
       config.fleet.learners, config.mesh.dp, config.mesh.tp, plan != nullptr ? " planned |" : "",
       plan != nullptr ? "---:|" : "");
@@ -145,28 +147,29 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
                        100 * phase.seconds / all, planned(phase.planned));
   }
   const double seconds = all / learners, flops = Value(view, "flops");
-  out += fmt::format("| total | {:.1f} | |{}\n\n{:.0f} tokens/s during updates\n", seconds,
-                     planned(p.seconds()), tokens / seconds);
+  out += fmt::format("| total | {:.1f} | |{}\n\n{:.0f} {}/s during updates\n", seconds,
+                     planned(p.seconds()), tokens / seconds, inputs);
   if (plan != nullptr) {
     out += fmt::format(
         "a batch took {:.1f} ms, planned {:.1f} ms (predicted from measurements at the end of the "
         "run)\n",
         1e3 * seconds / batches, 1e3 * p.seconds());
   }
-  // Learners that share cores compute more slowly; the peak was measured alone.
-  out += fmt::format(
-      "matrix products: {:.1f} GFLOP/s per learner ({:.0f} % of the peak), {:.1f} while computing "
-      "({:.0f} %); the peak is {:.1f} on {}\n",
-      flops / all / 1e9, 100 * flops / all / peak.flops, flops / Value(view, "compute_s") / 1e9,
-      100 * flops / Value(view, "compute_s") / peak.flops, peak.flops / 1e9, peak.where);
+  // Learners that share cores compute more slowly; the peak was measured alone. A linear model has
+  // no matrix products.
+  if (flops > 0)
+    out += fmt::format(
+        "matrix products: {:.1f} GFLOP/s per learner ({:.0f} % of the peak), {:.1f} while "
+        "computing "
+        "({:.0f} %); the peak is {:.1f} on {}\n",
+        flops / all / 1e9, 100 * flops / all / peak.flops, flops / Value(view, "compute_s") / 1e9,
+        100 * flops / Value(view, "compute_s") / peak.flops, peak.flops / 1e9, peak.where);
   out += Collectives(config, view);
   if (!view.evaluations.empty() && view.evaluations.back().final) {
     const EvaluationReport& e = view.evaluations.back();
     const ScoreLabels words = GetScoreLabels(config);
-    const bool regression = config.model.problem_type == ProblemType::kRegression;
     out += fmt::format("final: {:.2f} {}{}, of {} {}; mean {} {:.4f}\n", e.return_mean, words.score,
-                       SpreadText(true, e), e.episodes, words.units,
-                       regression ? "squared error" : "cross entropy", e.loss);
+                       SpreadText(true, e), e.episodes, words.units, LossName(config, " "), e.loss);
   }
   return out;
 }

@@ -14,6 +14,8 @@
 
 namespace troop {
 
+class ConfigVisitor;
+
 // Unit of the n-grams, as in scikit-learn:
 //   kWord    words of letters, digits and underscores (NgramOptions::word_length_min)
 //   kChar    characters; runs of spaces count as one space
@@ -41,7 +43,10 @@ struct NgramOptions {
   bool use_idf = false;         // multiply by ln((1 + n) / (1 + df)) + 1
   bool sublinear_tf = false;    // 1 + ln(count) instead of the count
   RowNorm norm = RowNorm::kNone;
+  bool operator==(const NgramOptions&) const = default;
 };
+// Declares the keys of the section [features].
+void VisitKeys(NgramOptions& options, ConfigVisitor& visitor);
 
 // Turns texts into rows of n-gram counts or TF-IDF values, equal to scikit-learn's CountVectorizer,
 // TfidfVectorizer and HashingVectorizer (with alternate_sign = False). Immutable once fitted: any

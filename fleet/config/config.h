@@ -15,6 +15,7 @@
 #include "core/base/version.h"
 #include "core/config/env_option.h"
 #include "datasets/data_config.h"
+#include "datasets/sparse/ngram_vectorizer.h"
 #include "envs/env_config.h"
 #include "fleet/config/sections/fleet_config.h"
 #include "fleet/config/sections/kubernetes_config.h"
@@ -25,6 +26,7 @@
 #include "nn/model_config.h"
 #include "nn/network_config.h"
 #include "nn/optimizer_config.h"
+#include "nn/sparse/linear_config.h"
 #include "paramserver/paramserver_config.h"
 #include "replay/replay_config.h"
 
@@ -50,7 +52,9 @@ struct Config {
   ReplayConfig replay;
   LearnerConfig learner;
   DataConfig data;
+  NgramOptions features;
   ModelConfig model;
+  LinearConfig linear;
   MeshConfig mesh;
   ParamServerConfig paramserver;
   OptimizerConfig optimizer;
@@ -82,6 +86,8 @@ struct Config {
 // True for supervised runs (classifier, masked_lm), which have learners, a parameter server and an
 // evaluator, but no environment, actors or replay.
 bool IsSupervised(const Config& config);
+// True for supervised runs of linear models.
+bool IsLinearModel(const Config& config);
 // True for runs that learn from recorded episodes alone (learner.demonstration_share = 1).
 bool IsOffline(const Config& config);
 // True for runs with actors and replay: all but supervised and offline runs.

@@ -33,7 +33,9 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitKeys(config.replay, visitor);
   VisitKeys(config.learner, visitor);
   VisitKeys(config.data, visitor);
+  VisitKeys(config.features, visitor);
   VisitKeys(config.model, visitor);
+  VisitKeys(config.linear, visitor);
   VisitKeys(config.mesh, visitor);
   VisitKeys(config.paramserver, visitor);
   VisitKeys(config.optimizer, visitor);

@@ -11,6 +11,7 @@
 #include "fleet/config/role_configs.h"
 #include "fleet/config/validate.h"
 #include "learners/images/image_dataset.h"
+#include "learners/linear/linear_data.h"
 #include "learners/supervised/dataset.h"
 #include "nn/io/hugging_face.h"
 #include "nn/models/text_model.h"
@@ -149,6 +150,12 @@ Status TakePretrained(Config* config) {
   return Status::Ok();
 }
 
+// Each kind of supervised run reads its own kind of data.
+Result<DataSettings> SettingsOf(const TrainingConfig& training) {
+  if (ClassifiesImages(training)) return DeriveImageSettings(training);
+  return IsLinearModel(training) ? DeriveLinearSettings(training) : DeriveDataSettings(training);
+}
+
 }  // namespace
 
 // After an error the mesh and the paths may be set already.
@@ -172,14 +179,13 @@ Status ResolveSupervised(Config* config) {
   TROOP_RETURN_IF_ERROR(TakePretrained(config));
   // Step 4: the settings that follow from the data present now.
   const TrainingConfig training = TrainingConfigOf(*config);
-  TROOP_ASSIGN_OR_RETURN(const DataSettings settings, ClassifiesImages(training)
-                                                          ? DeriveImageSettings(training)
-                                                          : DeriveDataSettings(training));
+  TROOP_ASSIGN_OR_RETURN(const DataSettings settings, SettingsOf(training));
   config->data_identity = settings.data_identity;
   config->model.vocab_size = settings.vocab_size;
   config->model.labels = settings.labels;
   config->model.output_bias = settings.output_bias;
   config->data.text_columns = settings.text_columns;
+  config->model.num_features = settings.num_features;
   config->model.image_height = settings.image_height;
   config->model.image_width = settings.image_width;
   config->model.image_channels = settings.image_channels;

@@ -474,6 +474,11 @@ void CheckRun(const Config& c, Conflicts* out) {
 // Supervised algorithms learn from a data set; they have neither actors nor replay.
 bool IsSupervised(const Config& config) { return IsSupervised(config.learner.algorithm); }
 
+// The architecture has no meaning in other runs.
+bool IsLinearModel(const Config& config) {
+  return IsSupervised(config) && config.model.architecture == ModelArchitecture::kLinear;
+}
+
 bool IsOffline(const Config& config) { return IsOffline(config.learner); }
 
 bool HasActors(const Config& config) { return !IsSupervised(config) && !IsOffline(config); }

@@ -36,6 +36,12 @@ void CheckUnrolls(const Config& c, Conflicts* out);
 void CheckSupervised(const Config& c, Conflicts* out);
 // Checks image classifiers, and the keys of a supervised run that only texts or images have.
 void CheckImages(const Config& c, Conflicts* out);
+// Keys, each with true if its value differs from its default.
+using SetKeys = std::vector<std::pair<const char*, bool>>;
+// The keys of tokenizers and text models, which a run with another kind of model would ignore.
+SetKeys KeysOfTextModels(const Config& c);
+// Checks linear models, and the keys of a supervised run that only they have.
+void CheckLinear(const Config& c, Conflicts* out);
 // Checks the sizes of the text model of a supervised run.
 void CheckModelSizes(const Config& c, Conflicts* out);
 // Checks the keys of Slurm, MPI and Kubernetes.

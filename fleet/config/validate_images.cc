@@ -9,9 +9,6 @@
 namespace troop {
 namespace {
 
-// A key with a value that differs from its default.
-using SetKeys = std::vector<std::pair<const char*, bool>>;
-
 // Keys of images, which a run on texts would ignore.
 SetKeys KeysOfImages(const Config& c) {
   const DataConfig& d = c.data;
@@ -37,39 +34,16 @@ SetKeys KeysOfImages(const Config& c) {
 // Keys of texts and their models, which a run on images would ignore.
 SetKeys KeysOfTexts(const Config& c) {
   const DataConfig& d = c.data;
-  const DataConfig data;
-  const ModelConfig& m = c.model;
-  const ModelConfig model;
-  return {
-      {"data.reviews", !d.reviews.empty()},
-      {"data.validation", !d.validation.empty()},
-      {"data.test", !d.test.empty()},
-      {"data.text_columns", !d.text_columns.empty()},
-      {"data.label_column", !d.label_column.empty()},
-      {"data.delimiter", !d.delimiter.empty()},
-      {"data.unlabeled", !d.unlabeled.empty()},
-      {"data.vocabulary", !d.vocabulary.empty()},
-      {"data.cased", d.cased != data.cased},
-      {"data.max_length", d.max_length != data.max_length},
-      {"data.truncation_side", d.truncation_side != data.truncation_side},
-      {"data.word_dropout", d.word_dropout != data.word_dropout},
-      {"data.cache", d.cache != data.cache},
-      {"model.pretrained", !m.pretrained.empty()},
-      {"model.problem_type", m.problem_type != model.problem_type},
-      {"model.vocab_size", m.vocab_size != model.vocab_size},
-      {"model.hidden_size", m.hidden_size != model.hidden_size},
-      {"model.embedding_size", m.embedding_size != model.embedding_size},
-      {"model.num_hidden_layers", m.num_hidden_layers != model.num_hidden_layers},
-      {"model.num_attention_heads", m.num_attention_heads != model.num_attention_heads},
-      {"model.intermediate_size", m.intermediate_size != model.intermediate_size},
-      {"model.max_position_embeddings", m.max_position_embeddings != model.max_position_embeddings},
-      {"model.hidden_act", m.hidden_act != model.hidden_act},
-      {"model.layer_norm_eps", m.layer_norm_eps != model.layer_norm_eps},
-      {"model.position_init", m.position_init != model.position_init},
-      {"model.dropout", m.dropout != model.dropout},
-      {"model.attention_dropout", m.attention_dropout != model.attention_dropout},
-      {"model.classifier_dropout", m.classifier_dropout != model.classifier_dropout},
-      {"model.gradient_checkpointing", m.gradient_checkpointing != model.gradient_checkpointing}};
+  SetKeys keys = KeysOfTextModels(c);
+  keys.insert(keys.end(),
+              {{"data.reviews", !d.reviews.empty()},
+               {"data.validation", !d.validation.empty()},
+               {"data.test", !d.test.empty()},
+               {"data.text_columns", !d.text_columns.empty()},
+               {"data.label_column", !d.label_column.empty()},
+               {"data.delimiter", !d.delimiter.empty()},
+               {"model.problem_type", c.model.problem_type != ModelConfig().problem_type}});
+  return keys;
 }
 
 // Rules of the images' form. Sizes that depend on the files are checked with them.
@@ -91,6 +65,37 @@ void CheckImageForm(const DataConfig& d, Conflicts* out) {
 }
 
 }  // namespace
+
+// Keys of tokens and of networks over them.
+SetKeys KeysOfTextModels(const Config& c) {
+  const DataConfig& d = c.data;
+  const DataConfig data;
+  const ModelConfig& m = c.model;
+  const ModelConfig model;
+  return {
+      {"data.unlabeled", !d.unlabeled.empty()},
+      {"data.vocabulary", !d.vocabulary.empty()},
+      {"data.cased", d.cased != data.cased},
+      {"data.max_length", d.max_length != data.max_length},
+      {"data.truncation_side", d.truncation_side != data.truncation_side},
+      {"data.word_dropout", d.word_dropout != data.word_dropout},
+      {"data.cache", d.cache != data.cache},
+      {"model.pretrained", !m.pretrained.empty()},
+      {"model.vocab_size", m.vocab_size != model.vocab_size},
+      {"model.hidden_size", m.hidden_size != model.hidden_size},
+      {"model.embedding_size", m.embedding_size != model.embedding_size},
+      {"model.num_hidden_layers", m.num_hidden_layers != model.num_hidden_layers},
+      {"model.num_attention_heads", m.num_attention_heads != model.num_attention_heads},
+      {"model.intermediate_size", m.intermediate_size != model.intermediate_size},
+      {"model.max_position_embeddings", m.max_position_embeddings != model.max_position_embeddings},
+      {"model.hidden_act", m.hidden_act != model.hidden_act},
+      {"model.layer_norm_eps", m.layer_norm_eps != model.layer_norm_eps},
+      {"model.position_init", m.position_init != model.position_init},
+      {"model.dropout", m.dropout != model.dropout},
+      {"model.attention_dropout", m.attention_dropout != model.attention_dropout},
+      {"model.classifier_dropout", m.classifier_dropout != model.classifier_dropout},
+      {"model.gradient_checkpointing", m.gradient_checkpointing != model.gradient_checkpointing}};
+}
 
 // Features that images lack are refused here, so that no setting is ignored.
 void CheckImages(const Config& c, Conflicts* out) {

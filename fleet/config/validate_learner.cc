@@ -465,16 +465,17 @@ void CheckTexts(const Config& c, Conflicts* out) {
 // Rules of runs without an environment.
 void CheckSupervised(const Config& c, Conflicts* out) {
   // The sizes of a pre-trained model are not known yet: ResolveSupervised checks them.
-  const bool images = ClassifiesImages(c.model.architecture);
-  if (c.model.pretrained.empty() && !images) CheckModelSizes(c, out);
+  const bool images = ClassifiesImages(c.model.architecture), linear = IsLinearModel(c);
+  if (c.model.pretrained.empty() && !images && !linear) CheckModelSizes(c, out);
   CheckImages(c, out);
+  CheckLinear(c, out);
   const std::string algorithm = TomlString(EnumName(c.learner.algorithm));
   // Data and tokenizer.
   out->If(!images && c.data.reviews.empty(), {"data.reviews", "learner.algorithm"},
           "is empty, but learner.algorithm = {} needs training data; name a folder of classes, an "
           "archive of it, or a table",
           algorithm);
-  out->If(!images && c.data.vocabulary.empty(), {"data.vocabulary", "learner.algorithm"},
+  out->If(!images && !linear && c.data.vocabulary.empty(), {"data.vocabulary", "learner.algorithm"},
           "is empty, but learner.algorithm = {} needs a vocabulary; name its file", algorithm);
   CheckTexts(c, out);
   out->If(c.evaluator.env != EvaluationEnvConfig{}, {"evaluator.env", "learner.algorithm"},

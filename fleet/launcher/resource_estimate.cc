@@ -145,6 +145,17 @@ double ReplayBytesMax(const Config& config) {
                                             : 0.75 * MachineMemoryBytes();
 }
 
+// A linear model: weights, those before the factors of naive Bayes, and two values per weight of
+// its solver at most; the published copy. The rows of the data are not included.
+ProcessBytes PredictLinear(const Module& module) {
+  const double value = 4.0 * double(ParameterCount(module));
+  ProcessBytes bytes;
+  // The optimizer of [optimizer] is not used.
+  bytes.learner = 5 * value;
+  bytes.evaluator = bytes.paramserver = 2 * value;
+  return bytes;
+}
+
 }  // namespace
 
 // The batch is split over data-parallel learners, and further into micro-batches.
@@ -200,6 +211,10 @@ Result<ResourceEstimate> EstimateResources(const Config& config) {
   for (const ParamSpec& param : module->params()) needs.parameters += param.shape.elements();
   TROOP_RETURN_IF_ERROR(CheckWeightsMessage(needs.parameters));
   if (IsSupervised(config)) {
+    if (IsLinearModel(config)) {
+      needs.processes = PredictLinear(*module);
+      return needs;
+    }
     TROOP_ASSIGN_OR_RETURN(needs.processes, PredictSupervised(config, *module));
     return needs;
   }
@@ -408,7 +423,7 @@ std::string MemoryParts(const Config& config) {
 // Device of the learners, with learner.device = "auto" resolved on this machine.
 std::string DescribeDevice(const Config& config) {
   const bool images = IsSupervised(config) && ClassifiesImages(config.model.architecture);
-  if (config.learner.device == DeviceChoice::kCpu || images) return "cpu";
+  if (config.learner.device == DeviceChoice::kCpu || images || IsLinearModel(config)) return "cpu";
   const Result<std::string> gpu = GpuOf(TrainingConfigOf(config));
   return gpu.ok() ? *gpu : config.learner.device == DeviceChoice::kAuto ? "cpu" : "no GPU found";
 }

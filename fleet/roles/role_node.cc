@@ -18,6 +18,8 @@
 #include "learners/images/image_dataset.h"
 #include "learners/images/image_evaluator.h"
 #include "learners/learner_node.h"
+#include "learners/linear/linear_data.h"
+#include "learners/linear/linear_evaluator.h"
 #include "learners/node/warm_start.h"
 #include "learners/supervised/supervised.h"
 #include "learners/supervised/text_evaluator.h"
@@ -249,6 +251,17 @@ Result<std::unique_ptr<EvaluatorNode>> RoleNode::MakeReviewEvaluator(const EnvSp
                          std::unique_ptr<Evaluator>) -> Result<std::unique_ptr<Evaluator>> {
           TROOP_ASSIGN_OR_RETURN(auto trial,
                                  ImageEvaluator::Make(config, images, options, weights));
+          return std::unique_ptr<Evaluator>(std::move(trial));
+        });
+  }
+  if (IsLinearModel(config)) {
+    TROOP_ASSIGN_OR_RETURN(const auto rows, LoadLinearData(config));
+    return EvaluatorNode::Make(
+        ActingConfigOf(config_), context, problem,
+        [config, rows](const EvaluationRequest& options, std::span<const float> weights,
+                       std::unique_ptr<Evaluator>) -> Result<std::unique_ptr<Evaluator>> {
+          TROOP_ASSIGN_OR_RETURN(auto trial, LinearEvaluator::Make(config, config.linear.loss, rows,
+                                                                   options, weights));
           return std::unique_ptr<Evaluator>(std::move(trial));
         });
   }

@@ -52,6 +52,19 @@ const std::string& SourceOfExamples(const Config& config) {
   return ClassifiesImages(config.model.architecture) ? config.data.images : config.data.reviews;
 }
 
+// That of a linear model is the sum over its outputs, as in training.
+std::string LossName(const Config& config, std::string_view space) {
+  if (IsLinearModel(config)) {
+    // In the order of LinearLoss.
+    constexpr std::string_view kFirst[] = {"log", "squared", "squared"};
+    constexpr std::string_view kSecond[] = {"loss", "hinge", "error"};
+    const auto loss = std::size_t(config.linear.loss);
+    return fmt::format("{}{}{}", kFirst[loss], space, kSecond[loss]);
+  }
+  const bool regression = config.model.problem_type == ProblemType::kRegression;
+  return regression ? fmt::format("squared{}error", space) : fmt::format("cross{}entropy", space);
+}
+
 std::string TaskName(const Config& config) {
   return IsSupervised(config) ? SourceOfExamples(config) : config.env.id;
 }

@@ -17,6 +17,9 @@ Result<EnvSpec> TaskSpec(const Config& config);
 Status CheckEvaluationSpec(const Config& config, const EnvSpec& training);
 // The path of a supervised run's examples: data.images or data.reviews.
 const std::string& SourceOfExamples(const Config& config);
+// Name of the loss of a supervised run's evaluations, with `space` between its words: "cross
+// entropy".
+std::string LossName(const Config& config, std::string_view space);
 // Human-readable: "CartPole-v1", or the path of the examples.
 std::string TaskName(const Config& config);
 // Unit of the run's steps: "agent steps" or "examples".

@@ -74,10 +74,10 @@ Result<Pool> ReadSvmlightPool(const std::string& key, const std::string& path,
 }
 
 // The width of the training file is that of all.
-Result<Pools> ReadSvmlightPools(const TrainingConfig& config, const NgramOptions& features) {
+Result<Pools> ReadSvmlightPools(const TrainingConfig& config) {
   const DataConfig& data = config.data;
   Pools pools{.names = config.model.labels, .svmlight = true};
-  SvmlightOptions options{.width = features.n_features};
+  SvmlightOptions options{.width = config.features.n_features};
   TROOP_ASSIGN_OR_RETURN(pools.train, ReadSvmlightPool("data.reviews", data.reviews, options));
   options.width = pools.train.rows.width;
   for (const auto& [key, path, pool] :
@@ -192,6 +192,17 @@ Result<std::optional<NgramVectorizer>> FitVectorizer(const Pools& pools, const C
   return std::optional<NgramVectorizer>(std::move(made));
 }
 
+// A fleet's roles must train and evaluate on equal examples.
+Status CheckIdentity(const TrainingConfig& config, const LinearData& data) {
+  if (config.data_identity.empty()) return Status::Ok();
+  const std::string here = data.Identity();
+  if (here == config.data_identity) return Status::Ok();
+  return InvalidArgument(
+      "data.reviews: {}: the data here ({}) are not the run's ({}); copy data.reviews, and the "
+      "other files of [data], from the machine where the run started",
+      config.data.reviews, here, config.data_identity);
+}
+
 // Continues a checksum over the bytes of a list.
 template <class T>
 std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
@@ -235,11 +246,10 @@ bool IsSvmlightPath(const std::string& path) {
 }
 
 // Steps: read, convert labels, split, fit the vectorizer, make the rows.
-Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& config,
-                                                         const NgramOptions& features) {
+Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& config) {
   const ProblemType problem = config.model.problem_type;
   TROOP_ASSIGN_OR_RETURN(const Pools pools, IsSvmlightPath(config.data.reviews)
-                                                ? ReadSvmlightPools(config, features)
+                                                ? ReadSvmlightPools(config)
                                                 : ReadTextPools(config));
   std::optional<LabelMap> map;
   if (problem != ProblemType::kRegression) {
@@ -259,7 +269,7 @@ Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& c
   if (train.places.empty())
     return InvalidArgument("data.reviews: {} has no training examples", config.data.reviews);
   auto data = std::make_shared<LinearData>();
-  auto fitted = FitVectorizer(pools, train, features);
+  auto fitted = FitVectorizer(pools, train, config.features);
   if (!fitted.ok()) return fitted.status().WithContext("data.reviews: " + config.data.reviews);
   data->vectorizer = *std::move(fitted);
   std::int64_t done = 0;
@@ -269,11 +279,37 @@ Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& c
   data->train = WithRows(std::move(train), data->vectorizer, &progress, &done);
   data->validation_split = WithRows(std::move(validation), data->vectorizer, &progress, &done);
   data->test = WithRows(std::move(test), data->vectorizer, &progress, &done);
+  if (config.evaluator_enabled && data->test.size() + data->validation_split.size() == 0) {
+    return InvalidArgument(
+        "data.reviews: {} has no test examples; set data.test, or data.validation_split to a share "
+        "of the training examples to evaluate on, or evaluator.enabled = false",
+        config.data.reviews);
+  }
   // Each of the two sets stands in for the other, so that both evaluations work.
   if (data->test.size() == 0) data->test = data->validation_split;
   if (data->validation_split.size() == 0) data->validation_split = data->test;
   data->names = pools.names;
+  TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
   return std::shared_ptr<const LinearData>(std::move(data));
+}
+
+// For the same data, the settings of a config with these settings are the same.
+Result<DataSettings> DeriveLinearSettings(const TrainingConfig& config) {
+  TrainingConfig resolved = config;
+  resolved.data_identity.clear();  // fixed by the data present now
+  TROOP_ASSIGN_OR_RETURN(resolved.data.text_columns, ResolvedTextColumns(config));
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadLinearData(resolved));
+  const std::int64_t features = data->train.rows.width;
+  if (config.model.num_features != 0 && config.model.num_features != features) {
+    return InvalidArgument("model.num_features is {}, but the data have {}; omit the key",
+                           config.model.num_features, features);
+  }
+  DataSettings settings{.data_identity = data->Identity(),
+                        .labels = data->names,
+                        .text_columns = resolved.data.text_columns,
+                        .num_features = features};
+  SetRunLength(config, data->train.size(), &settings);
+  return settings;
 }
 
 std::shared_ptr<const LinearExamples> LinearExamplesOf(const LinearSet& set, ProblemType problem,

@@ -10,6 +10,7 @@
 #include "core/tensor/sparse_rows.h"
 #include "datasets/sparse/ngram_vectorizer.h"
 #include "learners/linear/linear_training.h"
+#include "learners/supervised/dataset.h"
 #include "learners/training_config.h"
 
 namespace troop {
@@ -38,15 +39,18 @@ struct LinearData {
 // True if the path is that of an svmlight file: .svm, .svmlight or .libsvm.
 bool IsSvmlightPath(const std::string& path);
 
-// Reads the data set named by config.data: texts, which become n-grams as `features` has it, or
-// svmlight files, whose width is features.n_features, or the largest index of the training file.
+// Reads the data set named by config.data: texts, which become n-grams as config.features has it,
+// or svmlight files, whose width is features.n_features, or the largest index of the training file.
 // The classes are those of config.model.labels, or learned; splits are stratified, as those of
 // other supervised runs. Examples without label are left out. Blocks on the disk. Errors:
 // kInvalidArgument: no training examples are left, pairs of texts, svmlight files next to texts, a
-// split of a set that exists, and the errors of labels; those of ReadSources, ReadSvmlight and
+// split of a set that exists, no examples to evaluate, data that do not match
+// config.data_identity, and the errors of labels; those of ReadSources, ReadSvmlight and
 // NgramVectorizer::Fit.
-Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& config,
-                                                         const NgramOptions& features);
+Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& config);
+// Derives the settings of a run that depend on the data, as DeriveDataSettings. Errors: those of
+// LoadLinearData; kInvalidArgument: model.num_features is not the number of features.
+Result<DataSettings> DeriveLinearSettings(const TrainingConfig& config);
 
 // The training examples with targets of ±1 for classes and labels. classes: number of them.
 std::shared_ptr<const LinearExamples> LinearExamplesOf(const LinearSet& set, ProblemType problem,

@@ -33,6 +33,8 @@ class LinearEvaluator final : public Evaluator {
   // All measures with bootstrap intervals for `resamples` > 0, keyed by the run's seed. REQUIRES:
   // over, and no error.
   TextScores Scores(int resamples) const;
+  int affordable_resamples() const { return metrics_.AffordableResamples(); }
+  std::int64_t judged() const { return std::int64_t(next_); }  // examples so far
 
  private:
   LinearEvaluator(const TrainingConfig& config, const LinearForm& form,

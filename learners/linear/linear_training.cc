@@ -13,6 +13,8 @@
 #include "learners/cost_reporting.h"
 #include "learners/fused_update.h"
 #include "learners/learning_rate_schedule.h"
+#include "learners/linear/linear_data.h"
+#include "learners/linear/model/linear_model_folder.h"
 #include "learners/supervised/supervised.h"
 #include "learners/train_state.h"
 #include "nn/arena.h"
@@ -136,12 +138,20 @@ Status CheckOptions(const LinearOptions& options, const LinearExamples& examples
 }
 
 // Updates by either solver. Weights before the factors of naive Bayes are those of the solver.
-class LinearTraining final : public Algorithm, public FusedUpdate, public CostReporting {
+class LinearTraining final : public Algorithm,
+                             public FusedUpdate,
+                             public CostReporting,
+                             public ModelFiles {
  public:
   LinearTraining(const TrainingConfig& config, const LinearOptions& options,
                  std::shared_ptr<const LinearExamples> examples);
 
+  // Sets what the files have besides the weights; without it there are no files.
+  void SetParts(LinearModelParts parts) { parts_ = std::move(parts); }
+
   FusedUpdate* fused_update() override { return this; }
+  const ModelFiles* model_files() const override { return parts_ ? this : nullptr; }
+  Status WriteModelFiles(std::string_view folder, Storage* run) const override;
   CostReporting* cost_reporting() override { return this; }
   void ExpectNext(const SampleBatch*) override {}
   Result<LossReport> RunUpdate(const SampleBatch& batch, double progress,
@@ -209,7 +219,8 @@ class LinearTraining final : public Algorithm, public FusedUpdate, public CostRe
   std::optional<RowGradientSum> gradient_;
   std::vector<float> value_, weights_;  // [P]; weights_: see trained()
   std::uint64_t updates_ = 0;
-  const SystemClock clock_;  // only for the report; results do not depend on it
+  std::optional<LinearModelParts> parts_;  // without weights
+  const SystemClock clock_;                // only for the report; results do not depend on it
   UpdateCost cost_;
 };
 
@@ -431,6 +442,13 @@ Status LinearTraining::RollBack(const TensorFile& state) {
   return Status::Ok();
 }
 
+// The weights without their padding.
+Status LinearTraining::WriteModelFiles(std::string_view folder, Storage* run) const {
+  LinearModelParts model = *parts_;
+  model.weights.assign(value_.begin(), value_.begin() + form_.rows() * form_.outputs);
+  return WriteLinearModel(model, folder, run);
+}
+
 Status LinearTraining::CheckFinite() const {
   const auto bad = std::ranges::find_if(value_, [](float w) { return !std::isfinite(w); });
   if (bad == value_.end()) return Status::Ok();
@@ -461,6 +479,43 @@ Result<std::unique_ptr<Algorithm>> MakeLinearTraining(
   TROOP_RETURN_IF_ERROR(CheckExamples(*examples));
   TROOP_RETURN_IF_ERROR(CheckOptions(options, *examples));
   return std::unique_ptr<Algorithm>(new LinearTraining(config, options, std::move(examples)));
+}
+
+LinearOptions LinearOptionsOf(const TrainingConfig& config) {
+  const LinearConfig& linear = config.linear;
+  LinearOptions options{.loss = linear.loss,
+                        .dual_ascent = linear.solver == LinearSolver::kDualAscent,
+                        .rows = {.epsilon = config.optimizer.epsilon,
+                                 .beta1 = config.optimizer.beta1,
+                                 .beta2 = config.optimizer.beta2},
+                        .l2 = linear.l2,
+                        .l1 = linear.l1,
+                        .naive_bayes = linear.naive_bayes,
+                        .smoothing = linear.smoothing};
+  // Dual ascent has no rule of rows.
+  if (linear.solver == LinearSolver::kFtrl) options.rows.rule = RowRule::kFtrl;
+  if (linear.solver == LinearSolver::kAdaGrad) options.rows.rule = RowRule::kAdaGrad;
+  if (linear.solver == LinearSolver::kAdam) options.rows.rule = RowRule::kAdam;
+  return options;
+}
+
+// The held-out rows are released here: only the evaluator uses them.
+Result<std::unique_ptr<Algorithm>> MakeLinearTraining(const TrainingConfig& config) {
+  TROOP_ASSIGN_OR_RETURN(const auto data, LoadLinearData(config));
+  const ProblemType problem = config.model.problem_type;
+  const auto examples = LinearExamplesOf(data->train, problem, std::ssize(data->names));
+  const LinearOptions options = LinearOptionsOf(config);
+  Status fits = CheckExamples(*examples);
+  if (fits.ok()) fits = CheckOptions(options, *examples);
+  if (!fits.ok()) return fits.WithContext("[linear]");
+  auto training = std::make_unique<LinearTraining>(config, options, examples);
+  training->SetParts({.form = {.features = examples->rows.width,
+                               .outputs = examples->outputs,
+                               .loss = options.loss},
+                      .problem = problem,
+                      .labels = data->names,
+                      .vectorizer = data->vectorizer});
+  return std::unique_ptr<Algorithm>(std::move(training));
 }
 
 }  // namespace troop

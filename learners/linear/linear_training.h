@@ -54,6 +54,11 @@ struct LinearOptions {
 Result<std::unique_ptr<Algorithm>> MakeLinearTraining(
     const TrainingConfig& config, const LinearOptions& options,
     std::shared_ptr<const LinearExamples> examples);
+// MakeLinearTraining for the data and the settings of `config`; its model_files() are those of
+// learners/linear/model. Errors: those of LoadLinearData, too.
+Result<std::unique_ptr<Algorithm>> MakeLinearTraining(const TrainingConfig& config);
+// The settings of [linear] and [optimizer].
+LinearOptions LinearOptionsOf(const TrainingConfig& config);
 
 // Limit of a row's squared norm, so that no product of an update overflows an f32.
 inline constexpr double kSquaredNormMax = 1e12;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "learners/checkpoint.h"
+#include "learners/supervised/supervised.h"
 #include "learners/train_state.h"
 
 namespace troop {
@@ -46,8 +47,12 @@ void CheckpointWriter::Write(Job* job) const {
   written.path =
       WriteCheckpoint(options_.run, *options_.module, checkpoint, options_.config->checkpoint.keep);
   if (!written.final || !written.path.ok()) return;
-  const Status model =
-      options_.source->WriteFinalModel(options_.run, *options_.module, WholeValueOf(*algorithm));
+  // An algorithm with its own files has them for any of its values.
+  const ModelFiles* const files = algorithm->model_files();
+  const Status model = files != nullptr
+                           ? files->WriteModelFiles(kModelFolder, options_.run)
+                           : options_.source->WriteFinalModel(options_.run, *options_.module,
+                                                              WholeValueOf(*algorithm));
   if (!model.ok()) written.path = model;
 }
 

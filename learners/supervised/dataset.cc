@@ -317,16 +317,14 @@ Status CheckPretrained(const ModelConfig& model) {
       path);
 }
 
-namespace {
-
-// Finds the text columns of the tables among the sources, which must be the same in all: prediction
-// reads them as names of one text or a pair. Other errors are left to LoadReviewData.
-Status ResolveTextColumns(const TrainingConfig& config, std::vector<std::string>* columns) {
-  if (config.learner.algorithm != AlgorithmKind::kClassifier || !columns->empty())
-    return Status::Ok();
+// The columns must be the same in all tables: prediction reads them as names of one text or a pair.
+// Other errors are left to the reader of the texts.
+Result<std::vector<std::string>> ResolvedTextColumns(const TrainingConfig& config) {
+  const std::vector<std::string>& given = config.data.text_columns;
+  if (config.learner.algorithm != AlgorithmKind::kClassifier || !given.empty()) return given;
   const TextSources sources = SourcesOf(config);
   const auto found = FindTextColumns(sources.train, sources.format);
-  if (!found.ok() || found->empty()) return Status::Ok();
+  if (!found.ok() || found->empty()) return given;
   // A source that is not a table has no columns.
   for (const auto& [key, path] :
        {std::pair{"data.validation", sources.validation}, {"data.test", sources.test}}) {
@@ -338,11 +336,8 @@ Status ResolveTextColumns(const TrainingConfig& config, std::vector<std::string>
         "data.text_columns to columns that both have",
         key, path, fmt::join(*other, " and "), sources.train, fmt::join(*found, " and "));
   }
-  *columns = *found;
-  return Status::Ok();
+  return *found;
 }
-
-}  // namespace
 
 void SetRunLength(const TrainingConfig& config, std::int64_t samples, DataSettings* settings) {
   TrainingConfig resolved = config;
@@ -370,7 +365,7 @@ Result<DataSettings> DeriveDataSettings(const TrainingConfig& config) {
   TROOP_RETURN_IF_ERROR(CheckPretrained(config.model));
   TrainingConfig resolved = config;
   resolved.data_identity.clear();  // fixed by the data present now
-  TROOP_RETURN_IF_ERROR(ResolveTextColumns(config, &resolved.data.text_columns));
+  TROOP_ASSIGN_OR_RETURN(resolved.data.text_columns, ResolvedTextColumns(config));
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadReviewData(resolved));
   DataSettings settings{.data_identity = data->Identity(),
                         .labels = config.model.labels,

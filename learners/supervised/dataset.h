@@ -52,6 +52,7 @@ struct DataSettings {
   std::vector<std::string> text_columns;  // data.text_columns; masked_lm: unchanged
   // model.image_*; 0 for texts
   std::int64_t image_height = 0, image_width = 0, image_channels = 0;
+  std::int64_t num_features = 0;                // model.num_features; 0 for other models
   std::int64_t push_every = 1, pull_every = 1;  // paramserver.*; 0 becomes one epoch
   std::int64_t max_updates = 0;                 // run.max_updates, within run.epochs
   double total_steps = 0;                       // run.total_steps, in examples
@@ -59,6 +60,9 @@ struct DataSettings {
 // Sets the members of *settings that follow from the number of training examples: push_every,
 // pull_every, max_updates and total_steps.
 void SetRunLength(const TrainingConfig& config, std::int64_t samples, DataSettings* settings);
+// Finds data.text_columns in the tables among the sources, if they are not set; empty: no tables.
+// Errors: kInvalidArgument: tables have different columns.
+Result<std::vector<std::string>> ResolvedTextColumns(const TrainingConfig& config);
 // Derives them from the data, before the run starts; config.data_identity is ignored. Also fills
 // the cache, so that no role has to. REQUIRES: a supervised config, with the number of learners of
 // its mesh. Errors: as CheckPretrained and LoadReviewData; kInvalidArgument: the vocabulary's size

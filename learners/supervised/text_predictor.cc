@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 // Limits for reading, and the number of tokens predicted per mask.
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 30;  // positions in a text are 32 bits wide
+constexpr std::size_t kConfigBytesMax = std::size_t{1} << 24;
 constexpr std::size_t kBestWords = 5;
 constexpr const char* kVocabularies[] = {"vocab.txt", "spiece.model", "vocab.json",
                                          "tokenizer.json"};
@@ -105,6 +106,7 @@ std::vector<std::string> TextAnswer::labels() const {
 struct TextPredictor::Parts {
   std::unique_ptr<Module> module;
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const LinearTexts> linear{};
   std::vector<float> value;
   std::vector<std::string> names, text_columns;
   std::string delimiter{};
@@ -163,6 +165,49 @@ Status TextPredictor::Parts::ReadVocabulary(const std::string& path, bool cased)
   return InvalidArgument(
       "the model's limit is {} tokens, must be at least 3 (one token and two special ones)",
       max_length);
+}
+
+// All parts are those of the linear model, whose texts have no limit of tokens.
+TextPredictor::Parts TextPredictor::FromLinear(std::shared_ptr<const LinearTexts> linear) {
+  Parts parts{.pairs = false,
+              .problem = linear->model().problem,
+              .max_length = std::int64_t(kTextBytesMax)};
+  if (parts.problem != ProblemType::kRegression) {
+    const std::vector<std::string>& labels = linear->model().labels;
+    parts.names = NamesOfClasses(labels, std::ssize(labels));
+  }
+  parts.linear = std::move(linear);
+  return parts;
+}
+
+// The n-grams are those in the run's model/; the weights are the checkpoint's.
+Result<TextPredictor::Parts> TextPredictor::FromLinearCheckpoint(const std::string& run,
+                                                                 const FoundCheckpoint& found,
+                                                                 const TrainingConfig& config) {
+  TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(run));
+  if (!storage->Exists(std::string(kModelFolder) + "/config.json")) {
+    return InvalidArgument(
+        "{}: the n-grams of a linear model are in the run's {}/, which it writes when it ends; end "
+        "it with troop resume, or use troop eval",
+        found.path, kModelFolder);
+  }
+  TROOP_ASSIGN_OR_RETURN(LinearModelParts model, ReadLinearModel(kModelFolder, storage.get()));
+  Parts parts;
+  TROOP_ASSIGN_OR_RETURN(parts.module, MakeTextModel(ModelSetupOf(config)));
+  const std::string weights = found.path + "/weights.safetensors";
+  TROOP_ASSIGN_OR_RETURN(const Buffer bytes, storage->Map(weights));
+  TROOP_ASSIGN_OR_RETURN(const TensorFile file, DecodeSafetensors(bytes));
+  TROOP_RETURN_IF_ERROR(parts.Read(file, weights.c_str()));
+  // The padding behind the weights is left out.
+  if (model.form.features != config.model.num_features || parts.value.size() < model.weights.size())
+    return DataLoss("{}/ has {} features, but the run has {}", kModelFolder, model.form.features,
+                    config.model.num_features);
+  std::copy_n(parts.value.begin(), model.weights.size(), model.weights.begin());
+  TROOP_ASSIGN_OR_RETURN(auto linear, LinearTexts::Make(std::move(model)));
+  parts = FromLinear(std::move(linear));
+  parts.text_columns = config.data.text_columns;
+  parts.delimiter = config.data.delimiter;
+  return parts;
 }
 
 // Order: head and problem type, vocabulary, tokenizer settings, weights.
@@ -230,6 +275,7 @@ Result<TextPredictor::Parts> TextPredictor::FromCheckpoint(const std::string& ru
         "{} classifies images ({}), not texts; give image files to troop predict", path,
         EnumName(config.model.architecture));
   }
+  if (IsLinearModel(config)) return FromLinearCheckpoint(run, found, config);
   Parts parts{.masked = config.learner.algorithm == AlgorithmKind::kMaskedLm,
               .problem = config.model.problem_type,
               .rows = config.model.vocab_size,
@@ -272,7 +318,13 @@ Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& pa
                            path);
   }
   const auto load = [&]() -> Result<Parts> {
-    if (IsFile(folder / "config.json")) return FromHuggingFace(folder.string());
+    if (IsFile(folder / "config.json")) {
+      TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(folder.string()));
+      const auto text = storage->Read("config.json", kConfigBytesMax);
+      if (!text.ok() || !IsLinearModelConfig(text->text())) return FromHuggingFace(folder.string());
+      TROOP_ASSIGN_OR_RETURN(auto linear, LinearTexts::Read(folder.string()));
+      return FromLinear(std::move(linear));
+    }
     if (is_run) {
       TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(folder.string()));
       TROOP_ASSIGN_OR_RETURN(const auto found, ReadChosenCheckpoint(storage.get(), choice));
@@ -300,11 +352,12 @@ Result<std::unique_ptr<TextPredictor>> TextPredictor::Load(const std::string& pa
 TextPredictor::TextPredictor(Parts parts)
     : module_(std::move(parts.module)),
       tokenizer_(std::move(parts.tokenizer)),
+      linear_(std::move(parts.linear)),
       text_columns_(std::move(parts.text_columns)),
       delimiter_(std::move(parts.delimiter)),
       pairs_(parts.pairs),
       value_(std::move(parts.value)),
-      packed_(module_->MakePacked(parts.precision)),
+      packed_(module_ ? module_->MakePacked(parts.precision) : nullptr),
       names_(std::move(parts.names)),
       masked_(parts.masked),
       problem_(parts.problem),
@@ -313,7 +366,7 @@ TextPredictor::TextPredictor(Parts parts)
       tokens_max_(parts.max_length),
       side_(parts.side),
       step_(MakeStep()) {
-  module_->Pack(value_, packed_.get());
+  if (module_) module_->Pack(value_, packed_.get());
 }
 
 std::unique_ptr<TextStep> TextPredictor::MakeStep() const {
@@ -398,6 +451,7 @@ Result<TextPredictor::EncodedText> TextPredictor::Encode(const TextInput& input)
     }
   }
   TROOP_RETURN_IF_ERROR(CheckForm(input.pair.has_value()));
+  if (linear_) return EncodeFeatures(input.text);
   const std::int64_t specials = 2 + tokenizer_->pair_format().separators;
   if (input.pair && tokens_max_ <= specials) {
     return InvalidArgument(
@@ -417,6 +471,16 @@ Result<TextPredictor::EncodedText> TextPredictor::Encode(const TextInput& input)
   const auto masks = std::int64_t{masked_ ? std::ranges::count(text.ids, special.mask) : 1};
   answer.rows = answer.empty ? 0 : masks;
   return text;
+}
+
+// Unknown n-grams have no column, so that a text without known ones is predicted by the bias.
+TextPredictor::EncodedText TextPredictor::EncodeFeatures(std::string_view text) const {
+  LinearTexts::Features features = linear_->Encode(text);
+  EncodedText encoded{.ids = std::move(features.columns), .values = std::move(features.values)};
+  encoded.answer.tokens = std::ssize(encoded.ids);
+  encoded.answer.empty = text.find_first_not_of(" \t\r\n") == text.npos;
+  encoded.answer.rows = encoded.answer.empty ? 0 : 1;
+  return encoded;
 }
 
 // Labels and targets are arbitrary, because the loss is not used.
@@ -471,6 +535,14 @@ Status TextPredictor::TakeLogits(std::span<const float> logits, std::size_t rows
 
 // Rows of logits follow each other in the order of the texts; empty ones have none.
 Status TextPredictor::PredictEncoded(std::span<EncodedText* const> texts, TextStep* step) const {
+  // Features need no batch.
+  for (EncodedText* const text : texts) {
+    if (!linear_ || text->answer.rows == 0) continue;
+    std::vector<float> logits;
+    linear_->AppendLogits(text->ids, text->values, &logits);
+    TROOP_RETURN_IF_ERROR(TakeLogits(logits, 1, &text->answer));
+  }
+  if (linear_) return Status::Ok();
   TextBatch batch{.starts = {0}};
   for (const EncodedText* const text : texts) {
     if (text->answer.rows > 0) Append(*text, &batch);

@@ -13,6 +13,7 @@
 #include "core/config/problem_type.h"
 #include "datasets/tokenizers/tokenizer.h"
 #include "learners/checkpoint.h"
+#include "learners/linear/model/linear_texts.h"
 #include "learners/supervised/text_step.h"
 #include "learners/training_config.h"
 
@@ -32,10 +33,11 @@ struct TextInput {
 
 // Prediction for one text.
 struct TextAnswer {
-  std::int64_t tokens = 0;      // input tokens, including both special tokens
+  // Input tokens, including both special tokens; of a linear model: the text's features.
+  std::int64_t tokens = 0;
   std::int64_t unknown = 0;     // of them, not in the vocabulary
   std::int64_t cut = 0;         // tokens truncated at the model's limit
-  bool empty = false;           // only special tokens: no prediction
+  bool empty = false;           // only special tokens or spaces: no prediction
   std::int64_t rows = 0;        // predictions: 1 of a classifier, one per [MASK]
   std::vector<Likely> classes;  // classifier: all classes in the model's order; their
                                 // probabilities have the sum 1, or with kMultiLabel any sum
@@ -66,13 +68,15 @@ class TextPredictor {
   //                    merges.txt, tokenizer.json: as transformers saves them (with do_lower_case,
   //                    add_prefix_space, model_max_length, truncation_side and
   //                    text_columns of tokenizer_config.json), or a run's model/
+  //   config.json, model.safetensors, terms.txt: a linear model, as its run's model/ has it
   //   manifest.json    a checkpoint of a supervised run (learners/checkpoint.h)
   //   checkpoints/     a supervised run, of which the newest complete checkpoint is used, or by
   //                    `choice` the best one; only here kBest is permitted
-  // A checkpoint's vocabulary is that in the run's model/, or else data.vocabulary. Only reads, and
-  // blocks on the disk. parse: the configs of checkpoints. Errors, with the path: kNotFound: the
-  // folder or a file in it is missing; kDataLoss: damaged; kInvalidArgument: not a text model, or
-  // the vocabulary has more tokens than the model; those of `parse`.
+  // A checkpoint's vocabulary is that in the run's model/, or else data.vocabulary; a linear model
+  // needs model/, which a run writes when it ends. Only reads, and blocks on the disk. parse: the
+  // configs of checkpoints. Errors, with the path: kNotFound: the folder or a file in it is
+  // missing; kDataLoss: damaged; kInvalidArgument: not a text model, or the vocabulary has more
+  // tokens than the model; those of `parse`.
   static Result<std::unique_ptr<TextPredictor>> Load(
       const std::string& path, const SavedConfigParser& parse,
       CheckpointChoice choice = CheckpointChoice::kNewest);
@@ -88,8 +92,9 @@ class TextPredictor {
 
   // The two parts of PredictAll. A text as model input, with the counts of its answer.
   struct EncodedText {
-    std::vector<TokenId> ids;  // with the special tokens
-    std::int32_t second = 0;   // index of the first token of the second text of a pair; 0: none
+    std::vector<TokenId> ids;   // with the special tokens; of a linear model: columns
+    std::vector<float> values;  // of a linear model: of the columns; else empty
+    std::int32_t second = 0;    // index of the first token of the second text of a pair; 0: none
     TextAnswer answer;
   };
   // Tokenizes a text, or a pair as [CLS] text [SEP] pair [SEP], of which the longer text is
@@ -100,6 +105,8 @@ class TextPredictor {
   Status PredictEncoded(std::span<EncodedText* const> texts, TextStep* step) const;
   std::unique_ptr<TextStep> MakeStep() const;
 
+  // True for a linear model, whose inputs are features instead of tokens.
+  bool linear() const { return linear_ != nullptr; }
   const std::vector<std::string>& class_names() const { return names_; }
   bool masked() const { return masked_; }
   // The text that stands for a token to predict: "[MASK]", or RoBERTa's "<mask>".
@@ -123,6 +130,10 @@ class TextPredictor {
   static Result<Parts> FromHuggingFace(const std::string& folder);
   static Result<Parts> FromCheckpoint(const std::string& run, const FoundCheckpoint& found,
                                       const SavedConfigParser& parse);
+  static Parts FromLinear(std::shared_ptr<const LinearTexts> linear);
+  static Result<Parts> FromLinearCheckpoint(const std::string& run, const FoundCheckpoint& found,
+                                            const TrainingConfig& config);
+  EncodedText EncodeFeatures(std::string_view text) const;
   std::vector<TokenId> Tokenize(std::string_view text) const;
   void Assemble(std::vector<TokenId> first, std::optional<std::vector<TokenId>> second,
                 EncodedText* text) const;
@@ -130,8 +141,9 @@ class TextPredictor {
   Status TakeLogits(std::span<const float> logits, std::size_t rows, TextAnswer* answer) const;
   std::vector<Likely> BestWords(std::span<const float> logits) const;
 
-  const std::unique_ptr<Module> module_;
-  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const std::unique_ptr<Module> module_;              // nullptr: a linear model
+  const std::shared_ptr<const Tokenizer> tokenizer_;  // nullptr: a linear model
+  const std::shared_ptr<const LinearTexts> linear_;   // nullptr: another model
   const std::vector<std::string> text_columns_;
   const std::string delimiter_;
   const std::optional<bool> pairs_;

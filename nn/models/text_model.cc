@@ -2,6 +2,7 @@
 #include "nn/models/text_model.h"
 
 #include "nn/images/image_classifier.h"
+#include "nn/sparse/linear_module.h"
 
 namespace troop {
 
@@ -22,13 +23,23 @@ Result<std::unique_ptr<Module>> MakeImageModel(const ModelConfig& m) {
   return module;
 }
 
+// A linear model. The number of features is that of the data; two classes share one output.
+Result<std::unique_ptr<Module>> MakeLinearModel(const ModelConfig& m) {
+  const bool two = m.problem_type == ProblemType::kSingleLabel && OutputsOf(m) == 2;
+  auto module = MakeLinearModule({.features = m.num_features, .outputs = two ? 1 : OutputsOf(m)},
+                                 m.problem_type);
+  if (!module.ok()) return module.status().WithContext("model.num_features");
+  return module;
+}
+
 // The vocabulary size is counted from data.vocabulary before the model is created.
 Status CheckVocabulary(const ModelSetup& setup) {
   if (setup.model.vocab_size > 0) return Status::Ok();
   return InvalidArgument("model.vocab_size is 0, must be the number of rows of data.vocabulary");
 }
 
-// The LSTM and image classifiers are not transformers; their callers do not come here.
+// The LSTM, linear models and image classifiers are not transformers; their callers do not come
+// here.
 TransformerConfig::Family FamilyOf(ModelArchitecture architecture) {
   using Family = TransformerConfig::Family;
   switch (architecture) {
@@ -42,6 +53,7 @@ TransformerConfig::Family FamilyOf(ModelArchitecture architecture) {
       return Family::kElectra;
     case ModelArchitecture::kBert:
     case ModelArchitecture::kLstm:
+    case ModelArchitecture::kLinear:
     case ModelArchitecture::kCnn:
     case ModelArchitecture::kResNet18:
     case ModelArchitecture::kResNet50:
@@ -123,10 +135,11 @@ Result<TransformerOptions> TextModelOptions(const ModelSetup& setup) {
   return options;
 }
 
-// Images and the LSTM are not tensor-parallel.
+// Images, linear models and the LSTM are not tensor-parallel.
 Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
                                               const TensorParallelRank& tensor) {
   if (ClassifiesImages(setup.model.architecture)) return MakeImageModel(setup.model);
+  if (setup.model.architecture == ModelArchitecture::kLinear) return MakeLinearModel(setup.model);
   if (setup.model.architecture == ModelArchitecture::kLstm) {
     TROOP_ASSIGN_OR_RETURN(const LstmConfig config, LstmModelOptions(setup));
     return MakeLstmClassifier(config);

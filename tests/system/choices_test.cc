@@ -52,6 +52,14 @@ std::vector<std::string> Enlarged(int side) {
                "data.image_width=" + std::to_string(side), "model.classifier_units=8"});
 }
 
+// A linear model of the n-grams of a few texts.
+const std::vector<std::string>& Linear() {
+  static const std::vector<std::string> words{
+      "learner.algorithm=classifier", "model.architecture=linear",
+      "data.reviews=" + kFixtures + "reviews.csv", "data.validation_split=0.3", "run.epochs=1"};
+  return words;
+}
+
 const std::vector<std::string>& NeedsOf(const Choice& choice) {
   static const std::vector<std::string> classifier =
       With(Reviews(), {"learner.algorithm=classifier"});
@@ -81,6 +89,12 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"data.truncation_side", classifier},
       {"model.architecture=albert", With(classifier, {"model.embedding_size=8"})},
       {"model.architecture=electra", With(classifier, {"model.embedding_size=8"})},
+      {"model.architecture=linear", Linear()},
+      {"features.analyzer", Linear()},
+      {"features.norm", Linear()},
+      {"linear.loss", Linear()},
+      {"linear.solver=dual_ascent", Linear()},
+      {"linear.solver", With(Linear(), {"linear.l2=0"})},
       {"model.architecture=cnn", Images(false)},
       {"model.architecture=resnet18", Images(false)},
       {"model.architecture=resnet50", Images(false)},

@@ -136,6 +136,15 @@ inline void RepairImages(Config* c) {
   if (ClassifiesImages(m.architecture)) m.architecture = ModelArchitecture::kBert;
 }
 
+// Texts of tokens in each run (linear_keys_test.cc has linear models), for the same reason.
+inline void RepairLinear(Config* c) {
+  if (!IsSupervised(*c)) return;
+  c->features = NgramOptions();
+  c->linear = LinearConfig();
+  c->model.num_features = 0;
+  if (IsLinearModel(*c)) c->model.architecture = ModelArchitecture::kBert;
+}
+
 // Replaces random values of the engine keys by valid ones.
 inline void RepairEngines(Config* c) {
   SlurmConfig& s = c->slurm;
@@ -409,6 +418,7 @@ inline void Repair(Config* c) {
   RepairDemonstrations(c);
   if (c->network.normalize_observations) c->fleet.learners = 1;
   RepairImages(c);
+  RepairLinear(c);
   RepairSupervised(c);
   const bool one = c->fleet.learners == 1 && !IsSupervised(*c);
   const bool threads = one && c->learner.sync == LearnerSync::kAllReduce &&

@@ -26,12 +26,13 @@ TrainingConfig ConfigOf(const std::string& reviews, const std::string& test = ""
   config.learner.algorithm = AlgorithmKind::kClassifier;
   config.data.reviews = reviews;
   config.data.test = test;
+  config.evaluator_enabled = false;
   return config;
 }
 
-std::shared_ptr<const LinearData> Load(const TrainingConfig& config,
-                                       const NgramOptions& features = {}) {
-  auto data = LoadLinearData(config, features);
+std::shared_ptr<const LinearData> Load(TrainingConfig config, const NgramOptions& features = {}) {
+  config.features = features;
+  auto data = LoadLinearData(config);
   EXPECT_TRUE(data.ok()) << data.status().ToString();
   return *std::move(data);
 }
@@ -142,12 +143,42 @@ TEST(LinearDataTest, WrongDataAreNamed) {
       {ConfigOf(train, other), "data.test: line 2: the label \"good\" is not a class"},
       {split, "data.test_split is 0.5, but data.reviews"}};
   for (const auto& [config, message] : cases) {
-    const auto data = LoadLinearData(config, {});
+    const auto data = LoadLinearData(config);
     ASSERT_FALSE(data.ok()) << message;
     EXPECT_THAT(data.status().message(), HasSubstr(message));
   }
-  const auto data = LoadLinearData(ConfigOf(train), {.min_df = 9});
-  EXPECT_THAT(data.status().message(), HasSubstr("lower min_df"));
+  TrainingConfig rare = ConfigOf(train);
+  rare.features.min_df = 9;
+  EXPECT_THAT(LoadLinearData(rare).status().message(), HasSubstr("lower min_df"));
+  // An evaluator needs examples.
+  TrainingConfig evaluated = ConfigOf(train);
+  evaluated.evaluator_enabled = true;
+  EXPECT_THAT(LoadLinearData(evaluated).status().message(), HasSubstr("has no test examples"));
+}
+
+// The settings that a run fixes at its start; other data are refused by its roles.
+TEST(LinearDataTest, SettingsFollowFromTheData) {
+  const TempFolder folder;
+  TrainingConfig config =
+      ConfigOf(Write(folder, "train.csv", kTrain), Write(folder, "test.csv", kTest));
+  config.learner.batch_size = 3;
+  config.run.epochs = 2;
+  const auto settings = DeriveLinearSettings(config);
+  ASSERT_TRUE(settings.ok()) << settings.status().ToString();
+  EXPECT_EQ(settings->num_features, 5);
+  EXPECT_EQ(settings->vocab_size, 0);
+  EXPECT_THAT(settings->labels, ElementsAre("maybe", "no", "yes"));
+  EXPECT_THAT(settings->text_columns, ElementsAre("text"));
+  EXPECT_EQ(settings->max_updates, 4);
+  EXPECT_EQ(settings->total_steps, 8);
+  config.data_identity = settings->data_identity;
+  EXPECT_TRUE(LoadLinearData(config).ok());
+  config.features.ngram_max = 2;
+  EXPECT_THAT(LoadLinearData(config).status().message(), HasSubstr("are not the run's"));
+  // A fixed number of features must be that of the data.
+  config.model.num_features = 5;
+  EXPECT_THAT(DeriveLinearSettings(config).status().message(),
+              HasSubstr("model.num_features is 5, but the data have"));
 }
 
 }  // namespace
