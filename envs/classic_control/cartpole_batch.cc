@@ -7,6 +7,7 @@
 
 namespace troop::cartpole {
 
+// For messages and benchmarks.
 std::string_view PathName(Path path) {
   switch (path) {
     case Path::kBaseline:
@@ -35,6 +36,7 @@ Path FastestPath() {
   return Supported(Path::kAvx2) ? Path::kAvx2 : Path::kBaseline;
 }
 
+// Each path is compiled in a file with the flags of its instruction set.
 StepFunction StepFor(Path path) {
   TROOP_CHECK(Supported(path), "this machine does not support {}", PathName(path));
   switch (path) {

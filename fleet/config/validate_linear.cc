@@ -49,6 +49,7 @@ SetKeys IgnoredKeys(const Config& c) {
   const bool dual = solver == LinearSolver::kDualAscent, adam = solver == LinearSolver::kAdam;
   return {{"optimizer.type", o.type != fresh.type},
           {"optimizer.learning_rate", dual && o.learning_rate != fresh.learning_rate},
+          {"optimizer.lr_schedule", dual && o.lr_schedule != fresh.lr_schedule},
           {"optimizer.final_lr_fraction", dual && o.final_lr_fraction != fresh.final_lr_fraction},
           {"optimizer.warmup_ratio", dual && o.warmup_ratio != fresh.warmup_ratio},
           {"optimizer.beta1", !adam && o.beta1 != fresh.beta1},

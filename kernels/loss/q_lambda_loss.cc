@@ -23,6 +23,7 @@ struct Unroll {
 DqnLossSummary UnrollLoss(const QLambdaLossInput& in, Unroll* unroll, const DqnLossOutput& out) {
   const std::int64_t i = unroll->index, first = unroll->first;
   const std::int32_t length = in.length[i];
+  // The greedy value of the state after each step (Peng & Williams 1996).
   const float* q = in.q + first * in.actions;
   for (std::int32_t t = 0; t < length; ++t) {
     const float* next = q + (t + 1) * in.actions;
@@ -48,6 +49,7 @@ DqnLossSummary UnrollLoss(const QLambdaLossInput& in, Unroll* unroll, const DqnL
 
 }  // namespace
 
+// Each step of the batch has the same share, whatever the lengths of the unrolls.
 DqnLossSummary QLambdaLoss(const QLambdaLossInput& in, const DqnLossOutput& out) {
   const std::int64_t all = std::accumulate(in.length, in.length + in.batch, std::int64_t{0});
   const double share = all > 0 ? 1 / double(all) : 0;

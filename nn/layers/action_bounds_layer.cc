@@ -36,6 +36,7 @@ class ActionBounds final : public Module {
                 .workspace_bytes = AlignBytes(out.bytes())};
   }
 
+  // Nothing to pack: there are no parameters.
   std::unique_ptr<Packed> MakePacked(Precision) const override {
     return std::make_unique<NothingPacked>();
   }

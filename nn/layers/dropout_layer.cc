@@ -23,11 +23,13 @@ class DropoutLayer final : public Module {
     return Plan{.out = {{DType::kF32, in[0].shape}},
                 .workspace_bytes = AlignBytes(std::size_t(options_.elements) * sizeof(float))};
   }
+  // Nothing to pack: there are no parameters.
   std::unique_ptr<Packed> MakePacked(Precision) const override {
     return std::make_unique<NothingPacked>();
   }
   void Pack(std::span<const float>, Packed*) const override {}
 
+  // Both passes multiply by the same factors.
   void Forward(const StepContext& context, std::span<const ConstTensor> in,
                std::span<const Tensor> out, Cache) const override {
     Apply(context, in[0], out[0]);
@@ -50,6 +52,7 @@ class DropoutLayer final : public Module {
         const std::span<const X> x = ElementsOf<X>(from);
         const std::span<Y> y = ElementsOf<Y>(to);
         for (std::size_t b = 0; b < std::size_t(from.dim(0)); ++b) {
+          // Elements of a row are numbered from 0, whatever its place in the batch.
           if (drops) {
             DropoutFactors({context.dropout[b], options_.site}, options_.rate, 0, options_.elements,
                            factor.data());

@@ -63,6 +63,7 @@ void Prepare(Context* context, void* stack, std::size_t bytes, void (*run)()) {
   *context = top - 8;
 }
 #else
+// The portable form makes a system call per switch (swapcontext keeps the signal mask).
 using Context = ucontext_t;
 void Switch(Context* from, Context* to) { swapcontext(from, to); }
 void Prepare(Context* context, void* stack, std::size_t bytes, void (*run)()) {
@@ -90,6 +91,7 @@ struct Copy {
 // kMeeting: suspended in Meet until the other lanes arrive.
 enum class State { kReady, kAtBarrier, kMeeting, kDone };
 
+// A thread of the block. Its stack is the one on which it has started, until it is done.
 struct Fibre {
   Context context{};
   void* stack = nullptr;  // nullptr: not started, or done
@@ -118,12 +120,15 @@ struct Machine {
       munmap(stack, kStackBytes);
     }
   }
+  // The grid that runs: its order of threads, its name for messages, and its code.
   std::uint64_t schedule = 0;
   const char* kernel = "";
   const std::function<void()>* body = nullptr;
+  // Threads of the block, their stacks, and a meeting per warp; kept from block to block.
   std::vector<std::unique_ptr<Fibre>> fibres;
   std::vector<void*> stacks, free_stacks;
   std::vector<Meeting> warps;
+  // The context that runs blocks; the sanitizer needs the bounds of its stack.
   Context scheduler{};
   const void* scheduler_stack = nullptr;
   std::size_t scheduler_stack_bytes = 0;
@@ -131,6 +136,7 @@ struct Machine {
   int running = -1, threads = 0;
   std::span<const int> turns;  // threads of a RunOnce call; the first `turn` had their turn
   std::size_t turn = 0;
+  // Shared memory of the block: the dynamic part, and each static variable by its address.
   std::byte* dynamic = nullptr;
   std::size_t dynamic_bytes = 0;
   std::map<const void*, std::unique_ptr<std::byte[]>> shared;
@@ -144,6 +150,7 @@ struct Owner {
 thread_local Owner owner;
 constinit thread_local Machine* mine = nullptr;
 
+// Out of line, so that Mine stays small enough to be inlined.
 [[gnu::noinline]] void MakeMine() {
   owner.machine = std::make_unique<Machine>();
   mine = owner.machine.get();
@@ -155,7 +162,7 @@ inline Machine& Mine() {
   return *mine;
 }
 
-// SplitMix64.
+// SplitMix64 (Steele et al. 2014): equal schedules give equal orders on every machine.
 std::uint64_t NextDraw(std::uint64_t* state) {
   *state += 0x9e3779b97f4a7c15u;
   std::uint64_t z = *state;
@@ -189,6 +196,8 @@ int NextTurn() {
   return -1;
 }
 
+// A stack for a thread that starts; those of finished threads are used again. Pages are reserved
+// without memory behind them until they are touched.
 void* TakeStack() {
   Machine& mine = Mine();
   if (mine.free_stacks.empty()) {
@@ -207,6 +216,7 @@ void* TakeStack() {
   return stack;
 }
 
+// Device code reads its index from threadIdx, a variable of the OS thread.
 void SetRunning(int thread) {
   Mine().running = thread;
   threadIdx = Mine().fibres[std::size_t(thread)]->index;
@@ -277,6 +287,7 @@ void Run() {
   }
 }
 
+// Prepares a thread of a new block; x is the fastest index, as in CUDA.
 void StartFibre(int thread, dim3 block) {
   Fibre& fibre = *Mine().fibres[std::size_t(thread)];
   const auto i = unsigned(thread);
@@ -286,6 +297,7 @@ void StartFibre(int thread, dim3 block) {
   fibre.groups.clear();
 }
 
+// Fibers are created once for the largest block so far.
 void AddFibres(int threads) {
   while (int(Mine().fibres.size()) < threads) Mine().fibres.push_back(std::make_unique<Fibre>());
 }

@@ -17,6 +17,7 @@ std::size_t MemoryPool::Rounded(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// A waiting block of the same rounded size, else memory of the driver; nullptr: neither has any.
 void* MemoryPool::Allocate(std::size_t bytes) {
   const std::size_t rounded = Rounded(bytes);
   void* memory = nullptr;
@@ -47,6 +48,7 @@ void MemoryPool::Free(void* memory) {
   size_.erase(found);
 }
 
+// The driver may then place a block of another size there.
 void MemoryPool::GiveBackWaiting() {
   for (auto& [size, list] : waiting_) {
     for (void* memory : list) give_(memory);
@@ -54,6 +56,7 @@ void MemoryPool::GiveBackWaiting() {
   waiting_.clear();
 }
 
+// Without the size of the device, only the need is known.
 std::string OutOfMemory(std::string_view memory, std::string_view what, std::size_t bytes,
                         std::size_t free_bytes, std::size_t all_bytes) {
   constexpr double kGiB = 1024.0 * 1024 * 1024;
