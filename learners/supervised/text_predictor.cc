@@ -60,8 +60,8 @@ std::string VocabularyIn(const fs::path& folder) {
   return "";
 }
 
-// Class names of a model; unprintable or repeated ones become LABEL_i. labels: by id; empty: two
-// classes are sentiments.
+// Class names of a model; missing, unprintable or repeated ones become LABEL_i, as in transformers.
+// labels: by id.
 std::vector<std::string> NamesOfClasses(const std::vector<std::string>& labels,
                                         std::int64_t classes) {
   std::vector<std::string> names;
@@ -73,7 +73,6 @@ std::vector<std::string> NamesOfClasses(const std::vector<std::string>& labels,
       return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
     });
     std::string name = printable ? label : plain;
-    if (labels.empty() && classes == 2) name = i == 0 ? "negative" : "positive";
     if (!different.insert(name).second) different.insert(name = plain);
     names.push_back(std::move(name));
   }
@@ -87,7 +86,10 @@ Status In(const std::string& folder, const Status& status) { return status.WithC
 
 std::vector<std::string> NamesOfClasses(const ModelConfig& model) {
   if (model.problem_type == ProblemType::kRegression) return {};
-  return NamesOfClasses(model.labels, OutputsOf(model));
+  // Runs of earlier versions learned sentiments alone, and stored no names.
+  const std::int64_t classes = OutputsOf(model);
+  if (model.labels.empty() && classes == 2) return {"negative", "positive"};
+  return NamesOfClasses(model.labels, classes);
 }
 
 const Likely& TextAnswer::best() const {

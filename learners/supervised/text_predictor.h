@@ -49,8 +49,8 @@ struct TextAnswer {
   std::vector<std::string> labels() const;
 };
 
-// Names of a run's classes by id: model.labels, or those of the two sentiments. Unprintable or
-// repeated ones become LABEL_i. Empty for a regression.
+// Names of a run's classes by id: model.labels. A run of an earlier version has none, and its two
+// classes are sentiments. Unprintable or repeated ones become LABEL_i. Empty for a regression.
 std::vector<std::string> NamesOfClasses(const ModelConfig& model);
 
 // Parses the config of a run, as its checkpoints have it (CheckpointState). file_name: of the text,

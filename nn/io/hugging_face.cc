@@ -346,7 +346,7 @@ Result<TransformerOptions> ParseTransformerConfig(std::string_view text) {
   return options;
 }
 
-// Writes the keys that the package reads; two classes without names get those of sentiment models.
+// Writes the keys that the package reads; classes without names get the package's.
 std::string TransformerConfigJson(const TransformerOptions& options) {
   const TransformerConfig& config = options.config;
   const FamilyForm& form = FormOf(config.family);
@@ -356,12 +356,8 @@ std::string TransformerConfigJson(const TransformerOptions& options) {
   // id2label, label2id, and the document.
   JsonObject labels, numbers, json;
   for (std::int64_t i = 0; i < options.classes; ++i) {
-    std::string label = fmt::format("LABEL_{}", i);
-    if (std::int64_t(options.labels.size()) == options.classes) {
-      label = options.labels[std::size_t(i)];
-    } else if (options.classes == 2) {
-      label = i == 0 ? "negative" : "positive";
-    }
+    const bool named = std::int64_t(options.labels.size()) == options.classes;
+    const std::string label = named ? options.labels[std::size_t(i)] : fmt::format("LABEL_{}", i);
     labels.Add(std::to_string(i), label);
     numbers.Add(label, i);
   }

@@ -99,8 +99,10 @@ double NumberAt(const JsonValue& json, const char* key) {
   return found == nullptr ? -1 : found->number;
 }
 
-// The predictions of a model folder for Texts() equal those of Hugging Face transformers.
-void ExpectFixtures(const std::string& path, const std::string& family) {
+// The predictions of a model folder for Texts() equal those of Hugging Face transformers. The
+// fixtures have no id2label.
+void ExpectFixtures(const std::string& path, const std::string& family,
+                    const std::vector<std::string>& names = {"LABEL_0", "LABEL_1"}) {
   const JsonValue& expected = SupervisedExpected();
   const std::vector<JsonValue> said = SayJson(path, Texts());
   for (std::size_t i = 0; i < said.size(); ++i) {
@@ -110,10 +112,9 @@ void ExpectFixtures(const std::string& path, const std::string& family) {
     const JsonValue& p = expected.Find(family)->Find("texts")->array[i];
     const JsonValue* const ours = said[i].Find("probabilities");
     ASSERT_NE(ours, nullptr);
-    EXPECT_NEAR(NumberAt(*ours, "negative"), p.array[0].number, 1e-4) << family << " " << i;
-    EXPECT_NEAR(NumberAt(*ours, "positive"), p.array[1].number, 1e-4) << family << " " << i;
-    EXPECT_EQ(*said[i].String("label"),
-              p.array[0].number > p.array[1].number ? "negative" : "positive");
+    EXPECT_NEAR(NumberAt(*ours, names[0].c_str()), p.array[0].number, 1e-4) << family << " " << i;
+    EXPECT_NEAR(NumberAt(*ours, names[1].c_str()), p.array[1].number, 1e-4) << family << " " << i;
+    EXPECT_EQ(*said[i].String("label"), names[p.array[0].number > p.array[1].number ? 0 : 1]);
     EXPECT_EQ(*said[i].String("text"), *text.String("text"));
   }
 }
@@ -148,10 +149,10 @@ TEST(PredictTest, PredictsMaskedWords) {
 TEST(PredictTest, PrintsOneLinePerText) {
   const Folder folder("bert");
   EXPECT_EQ(Say({.path = folder.path(), .texts = Texts()}),
-            "negative (negative 0.7216, positive 0.2784); 6 tokens\n"
-            "negative (negative 0.6938, positive 0.3062); 3 tokens\n"
-            "negative (negative 0.7275, positive 0.2725); 5 tokens, 2 of them unknown\n"
-            "negative (negative 0.6722, positive 0.3278); 24 tokens, 19 more truncated\n");
+            "LABEL_0 (LABEL_0 0.7216, LABEL_1 0.2784); 6 tokens\n"
+            "LABEL_0 (LABEL_0 0.6938, LABEL_1 0.3062); 3 tokens\n"
+            "LABEL_0 (LABEL_0 0.7275, LABEL_1 0.2725); 5 tokens, 2 of them unknown\n"
+            "LABEL_0 (LABEL_0 0.6722, LABEL_1 0.3278); 24 tokens, 19 more truncated\n");
   const std::string none = "no answer: the text is empty\n";
   EXPECT_EQ(Say({.path = folder.path(), .texts = {"", " \t\n"}}), none + none);
   const JsonValue said = SayJson(folder.path(), {""})[0];
@@ -159,8 +160,8 @@ TEST(PredictTest, PrintsOneLinePerText) {
   EXPECT_EQ(said.Find("probabilities")->kind, JsonValue::Kind::kNull);
   EXPECT_EQ(*said.Integer("tokens"), 2);
   EXPECT_EQ(
-      Say({.path = folder.path(), .texts = {std::string("\xff\x00\xfe good", 8)}}).substr(0, 8),
-      "negative");
+      Say({.path = folder.path(), .texts = {std::string("\xff\x00\xfe good", 8)}}).substr(0, 7),
+      "LABEL_0");
 }
 
 TEST(PredictTest, AcceptsWindowsLineEndings) {
@@ -198,9 +199,9 @@ TEST(PredictTest, AnswersEachLineBeforeReadingNext) {
   std::istream in(&input);
   ASSERT_TRUE(PredictTexts({.path = folder.path()}, in, out).ok());
   EXPECT_EQ(out.str(),
-            "negative (negative 0.6938, positive 0.3062); 3 tokens\n"
+            "LABEL_0 (LABEL_0 0.6938, LABEL_1 0.3062); 3 tokens\n"
             "no answer: the text is empty\n"
-            "negative (negative 0.7216, positive 0.2784); 6 tokens\n");
+            "LABEL_0 (LABEL_0 0.7216, LABEL_1 0.2784); 6 tokens\n");
   EXPECT_EQ(input.said, (std::vector<std::ptrdiff_t>{0, 1, 2, 2}));
 }
 
@@ -239,8 +240,8 @@ TEST(PredictTest, AppliesTokenizerConfig) {
   const auto said = [&](const char* text) { return SayJson(folder.path(), {text})[0]; };
   const JsonValue cut = said("A GREAT movie and film, and plot");
   EXPECT_EQ(*cut.Integer("cut"), 2);
-  EXPECT_EQ(NumberAt(*cut.Find("probabilities"), "positive"),
-            NumberAt(*said("movie and film, and plot").Find("probabilities"), "positive"));
+  EXPECT_EQ(NumberAt(*cut.Find("probabilities"), "LABEL_1"),
+            NumberAt(*said("movie and film, and plot").Find("probabilities"), "LABEL_1"));
   const auto refusal = [&](const char* settings) {
     folder.Set("tokenizer_config.json", settings);
     return Say({.path = folder.path(), .texts = {"a"}});
@@ -271,7 +272,7 @@ TEST(PredictTest, RejectsUnsupportedModelConfig) {
               HasSubstr("\"regression\", but the model has 2 outputs"));
   EXPECT_THAT(refusal("{", "{\"problem_type\": \"ranking\","), HasSubstr("\"ranking\": only"));
   for (const std::string type : {"\"single_label_classification\"", "null"}) {
-    EXPECT_THAT(refusal("{", "{\"problem_type\": " + type + ","), HasSubstr("negative"));
+    EXPECT_THAT(refusal("{", "{\"problem_type\": " + type + ","), HasSubstr("LABEL_0"));
   }
 }
 
@@ -325,6 +326,7 @@ TEST(PredictTest, RunCheckpointAndModelGiveSameAnswers) {
     Config config = SupervisedRunConfig(family);
     config.data.max_length = config.model.max_position_embeddings;
     config.data.vocabulary = vocabulary;
+    config.model.labels = {"negative", "positive"};
     const auto algorithm = MakeSupervised(TrainingConfigOf(config));
     ASSERT_TRUE(algorithm.ok()) << algorithm.status().message();
     const auto module = MakeTextModel(ModelSetupOf(config));
@@ -333,9 +335,9 @@ TEST(PredictTest, RunCheckpointAndModelGiveSameAnswers) {
         storage->get(), **module,
         {.updates = 7, .config_toml = ToToml(config), .state = (*algorithm)->State()}, 3);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-    ExpectFixtures(temp.path(), family);
-    ExpectFixtures(temp.path() + "/", family);
-    ExpectFixtures(temp.path() + "/" + *checkpoint, family);
+    ExpectFixtures(temp.path(), family, config.model.labels);
+    ExpectFixtures(temp.path() + "/", family, config.model.labels);
+    ExpectFixtures(temp.path() + "/" + *checkpoint, family, config.model.labels);
     ASSERT_TRUE(WriteBestCheckpoint(storage->get(), **module,
                                     {.updates = 7,
                                      .config_toml = ToToml(config),
@@ -345,10 +347,11 @@ TEST(PredictTest, RunCheckpointAndModelGiveSameAnswers) {
     ASSERT_TRUE(
         WriteModel(TrainingConfigOf(config), storage->get(), **module, (*algorithm)->value()).ok());
     fs::remove(vocabulary);  // the run has its own now
-    ExpectFixtures(temp.path(), family);
-    ExpectFixtures(temp.path() + "/" + *checkpoint + "/", family);
-    ExpectFixtures(temp.path() + "/model", family);
-    ExpectFixtures(temp.path() + "/best", family);  // with the vocabulary of the run
+    ExpectFixtures(temp.path(), family, config.model.labels);
+    ExpectFixtures(temp.path() + "/" + *checkpoint + "/", family, config.model.labels);
+    ExpectFixtures(temp.path() + "/model", family, config.model.labels);
+    ExpectFixtures(temp.path() + "/best", family,
+                   config.model.labels);  // with the vocabulary of the run
     EXPECT_EQ(Say({.path = temp.path(), .texts = {"A fine film"}, .best = true}),
               Say({.path = temp.path() + "/best", .texts = {"A fine film"}}));
     EXPECT_THAT(Say({.path = temp.path() + "/best", .texts = {"a"}, .best = true}),
@@ -475,7 +478,8 @@ TEST(PredictTest, TruncatesTextToTrainedLength) {
                 HasSubstr("; 16 tokens, 27 more truncated\n"));
 }
 
-// All weights are 0 but for a bias: the logits are 0 and 1.
+// All weights are 0 but for a bias: the logits are 0 and 1. A run without names is of an earlier
+// version, whose classes are sentiments.
 TEST(PredictTest, PredictsFromLstmCheckpoint) {
   const TempFolder temp;
   const auto storage = MakeDiskStorage(temp.path());

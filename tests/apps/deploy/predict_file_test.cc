@@ -82,7 +82,7 @@ TEST_F(PredictFileTest, PairsMatchTransformers) {
     const JsonValue& row = expected->array[i];
     EXPECT_EQ(*answer->String("pair"), *row.String("pair"));
     EXPECT_EQ(*answer->Integer("tokens"), *row.Integer("tokens")) << i;
-    EXPECT_NEAR(answer->Find("probabilities")->Find("positive")->number,
+    EXPECT_NEAR(answer->Find("probabilities")->Find("LABEL_1")->number,
                 row.Find("probabilities")->array[1].number, 1e-5)
         << i;
   }
@@ -133,8 +133,8 @@ TEST_F(PredictFileTest, AnswersKeepTheOrderForAnyThreads) {
   EXPECT_EQ(Run(*predictor, path, "three.csv", {}, 3), one);
   const auto rows = RowsOf(one);
   ASSERT_EQ(rows.size(), 5001u);
-  EXPECT_EQ(rows[0], (std::vector<std::string>{"text", "label", "probability_negative",
-                                               "probability_positive", "tokens", "cut"}));
+  EXPECT_EQ(rows[0], (std::vector<std::string>{"text", "label", "probability_LABEL_0",
+                                               "probability_LABEL_1", "tokens", "cut"}));
   for (std::size_t i = 0; i < 5000; ++i) {
     ASSERT_EQ(rows[i + 1][0], texts[i]);
     if (i % 111 != 5) continue;

@@ -75,9 +75,9 @@ TEST_F(ServedTextTest, BatchesEqualTransformers) {
         EXPECT_EQ(*one.Integer(key), *texts[i].Integer(key)) << key << " " << i;
       const auto& p = SupervisedExpected().Find("bert")->Find("texts")->array[i].array;
       const JsonValue* const ours = one.Find("probabilities");
-      EXPECT_NEAR(ours->Find("negative")->number, p.at(0).number, 1e-4) << i;
-      EXPECT_NEAR(ours->Find("positive")->number, p.at(1).number, 1e-4) << i;
-      EXPECT_EQ(*one.String("label"), p[1].number > p[0].number ? "positive" : "negative");
+      EXPECT_NEAR(ours->Find("LABEL_0")->number, p.at(0).number, 1e-4) << i;
+      EXPECT_NEAR(ours->Find("LABEL_1")->number, p.at(1).number, 1e-4) << i;
+      EXPECT_EQ(*one.String("label"), p[1].number > p[0].number ? "LABEL_1" : "LABEL_0");
       ++i;
     }
   }
@@ -106,7 +106,7 @@ TEST_F(ServedTextTest, PairsEqualTransformers) {
     ASSERT_TRUE(json.ok()) << responses[i].body;
     const JsonValue& one = json->Find("predictions")->array.at(0);
     EXPECT_EQ(*one.Integer("tokens"), *expected->array[i].Integer("tokens")) << i;
-    EXPECT_NEAR(one.Find("probabilities")->Find("positive")->number,
+    EXPECT_NEAR(one.Find("probabilities")->Find("LABEL_1")->number,
                 expected->array[i].Find("probabilities")->array[1].number, 1e-5)
         << i;
   }
@@ -143,7 +143,7 @@ TEST_F(ServedTextTest, EmptyTextsDoNotShiftTheOthers) {
   for (const std::size_t empty : {0, 2})
     EXPECT_EQ(mixed[empty].Find("label")->kind, JsonValue::Kind::kNull);
   const auto fine = answer(R"("a fine film")"), bad = answer(R"("a bad film")");
-  for (const char* name : {"negative", "positive"}) {
+  for (const char* name : {"LABEL_0", "LABEL_1"}) {
     const auto p = [&](const JsonValue& x) { return x.Find("probabilities")->Find(name)->number; };
     EXPECT_NEAR(p(mixed[1]), p(fine[0]), 1e-5);
     EXPECT_NEAR(p(mixed[3]), p(bad[0]), 1e-5);
@@ -195,7 +195,7 @@ TEST_F(ServedTextTest, DescribesAndAcceptsEqualModels) {
   const auto json = ParseJson(bert->Description());
   ASSERT_TRUE(json.ok()) << bert->Description();
   EXPECT_EQ(*json->String("kind"), "classifier");
-  EXPECT_EQ(json->Find("classes")->array.at(1).string, "positive");
+  EXPECT_EQ(json->Find("classes")->array.at(1).string, "LABEL_1");
   EXPECT_TRUE(bert->Accepts(*Load("albert")));  // the weights differ, the classes do not
 }
 
