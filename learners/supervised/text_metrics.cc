@@ -309,13 +309,17 @@ void TextMetrics::Add(const TextBatch& batch, std::span<const float> logits) {
 }
 
 // 2·10⁸ visits of an output take about a second.
-int TextMetrics::QuickResamples() const {
+int TextMetrics::AffordableResamples() const {
   const double visits = double(std::max<std::int64_t>(1, examples_)) * double(outputs_);
-  const int quick = int(std::min(2e8 / visits, 1000.0));
-  return quick < kResamplesMin ? 0 : quick;
+  return int(std::clamp(2e8 / visits, double(kResamplesMin), 1000.0));
 }
 
-int TextMetrics::AffordableResamples() const { return std::max(kResamplesMin, QuickResamples()); }
+// A fifth of the visits: a role sends no heartbeat meanwhile (fleet.heartbeat_timeout_s, 1.5 s).
+int TextMetrics::QuickResamples() const {
+  const double visits = double(std::max<std::int64_t>(1, examples_)) * double(outputs_);
+  const int quick = int(std::min(4e7 / visits, 1000.0));
+  return quick < kResamplesMin ? 0 : quick;
+}
 
 // Steps: columns of the predictions, the measures with their intervals, the classes.
 TextScores TextMetrics::Compute(const Bootstrap& bootstrap) const {

@@ -161,11 +161,12 @@ TEST(TextMetricsTest, ResamplesAreFewerForManyOutputs) {
   batch.targets.resize(512 << 10);
   many.Add(batch, std::vector<float>(512 << 10));
   EXPECT_EQ(many.AffordableResamples(), 381);  // 2e8 / 2^19
-  EXPECT_EQ(many.QuickResamples(), 381);
-  // Twelve times as many outputs: 31 resamples are too few for percentiles.
-  for (int i = 0; i < 11; ++i) many.Add(batch, std::vector<float>(512 << 10));
-  EXPECT_EQ(many.QuickResamples(), 0);
-  EXPECT_EQ(many.AffordableResamples(), 100);
+  EXPECT_EQ(few.QuickResamples(), 1000);
+  EXPECT_EQ(many.QuickResamples(), 0) << "4e7 / 2^19 = 76 are too few for percentiles";
+  TextMetrics half(ProblemType::kMultiLabel, 1 << 9);
+  batch.targets.resize(512 << 9);
+  half.Add(batch, std::vector<float>(512 << 9));
+  EXPECT_EQ(half.QuickResamples(), 152);  // 4e7 / 2^18
 }
 
 // Scores of two classes, of which one is never predicted, so that its precision is undefined.
