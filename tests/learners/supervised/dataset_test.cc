@@ -234,18 +234,18 @@ TEST(ReviewDataTest, AppliesTokenizerConfigOfVocabularyAndModel) {
         {R"({"strip_accents": false})", "\"strip_accents\" is false, must equal"},
         {R"({"tokenize_chinese_chars": false})", "\"tokenize_chinese_chars\" is false: only"},
         {R"({"do_split_on_punc": false})", "\"do_split_on_punc\" is false: only"},
-        {R"({"additional_special_tokens": ["<x>"]})", "\"additional_special_tokens\" is not"},
+        {R"({"additional_special_tokens": ["<x>"]})", "tokens: the token \"<x>\" is added"},
         {R"({"sp_model_kwargs": {"enable_sampling": true}})", "\"sp_model_kwargs\" is not"},
         {R"({"tokenizer_class": "BertJapaneseTokenizer"})", "is \"BertJapaneseTokenizer\": only"},
         {R"({"cls_token": "<s>"})", "\"cls_token\" is \"<s>\": only [CLS]"},
         {R"({"mask_token": {"content": "<m>"}})", "\"mask_token\" is \"<m>\": only [MASK]"},
-        {R"({"added_tokens_decoder": {"9": {"content": "<x>"}}})", "has \"<x>\": added tokens"},
+        {R"({"added_tokens_decoder": {"9": {"content": "<x>"}}})", "the token \"<x>\" is added"},
         {R"({"added_tokens_decoder": ["<x>"]})", "\"added_tokens_decoder\" is not an object"},
         {R"({"model_max_length": "512"})", "\"model_max_length\" is not a number"},
         {R"({"never_split": true})", "\"never_split\" is not"},
         {"{", "JSON"}};
     for (const auto& [settings, why] : refused) EXPECT_THAT(refusal(settings), HasSubstr(why));
-    EXPECT_THAT(refusal(R"({"<x>": 47})", "added_tokens"), HasSubstr("has \"<x>\": added tokens"));
+    EXPECT_THAT(refusal(R"({"<x>": 47})", "added_tokens"), HasSubstr("\"<x>\" is added"));
     EXPECT_THAT(refusal(R"({"sep_token": "</s>"})", "special_tokens_map"), HasSubstr("sep_token"));
   }
   // Tokenizer settings that the config overrides.
