@@ -50,7 +50,7 @@ std::vector<float> RandomWeights(std::int64_t outputs) {
 }
 
 // Runs the trial, and returns the number of its slices.
-int Run(LinearEvaluator* trial) {
+int SlicesOf(LinearEvaluator* trial) {
   int slices = 1;
   while (trial->Advance(1) == Evaluator::State::kBusy) ++slices;
   return slices;
@@ -68,7 +68,7 @@ TEST(LinearEvaluatorTest, AccuracyAndLossAreThoseOfPlainLoops) {
           LinearEvaluator::Make({}, LinearLoss::kSquaredHinge, data,
                                 {.episodes = kExamples, .version = 7, .final = final}, weights);
       ASSERT_TRUE(trial.ok()) << trial.status().ToString();
-      EXPECT_EQ(Run(trial->get()), final ? 3 : 1);
+      EXPECT_EQ(SlicesOf(trial->get()), final ? 3 : 1);
       double loss = 0, right = 0;
       for (std::size_t i = 0; i < set.labels.size(); ++i) {
         // The value of each entry is 2.
@@ -103,7 +103,7 @@ TEST(LinearEvaluatorTest, SubsetIsAsLargeAsRequested) {
   auto trial =
       LinearEvaluator::Make({}, LinearLoss::kLog, data, {.episodes = 10}, RandomWeights(1));
   ASSERT_TRUE(trial.ok());
-  Run(trial->get());
+  SlicesOf(trial->get());
   EXPECT_EQ((*trial)->Report().episodes, 10);
 }
 
@@ -114,7 +114,7 @@ TEST(LinearEvaluatorTest, DamagedWeightsAreNamed) {
   weights[kFeatures] = std::numeric_limits<float>::quiet_NaN();
   auto trial = LinearEvaluator::Make({}, LinearLoss::kLog, data, {.version = 3}, weights);
   ASSERT_TRUE(trial.ok());
-  Run(trial->get());
+  SlicesOf(trial->get());
   EXPECT_EQ((*trial)->error().code(), Code::kDataLoss);
   weights.pop_back();
   EXPECT_EQ(LinearEvaluator::Make({}, LinearLoss::kLog, data, {}, weights).status().code(),
