@@ -23,7 +23,7 @@ set(troop_tsan_tests
   "paramserver/(digits|service/shard_server|shard/copy_on_write_floats|shard_threads)"
   "envs/vector/threaded_vector_env"
   "learners/(external/external_algorithm|gpu/parallel_copy|mesh|supervised/bulk_predictor)"
-  "learners/sync/hogwild_updater")
+  "learners/(pipeline/stage_runner|sync/hogwild_updater)")
 
 # Tests that start a thread, but are excluded from tsan.
 set(troop_tsan_left_out

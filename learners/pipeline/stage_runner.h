@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collective/collective.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
+#include "learners/pipeline/pipeline_schedule.h"
+#include "learners/pipeline/schedule_run.h"
+#include "nn/module.h"
+
+namespace troop {
+
+// One stage of a pipeline: its part of the model, and its connections. All pointers are borrowed
+// and must outlive the runner.
+struct PipelineStage {
+  const PipelineSchedule* schedule = nullptr;
+  std::int64_t stage = 0;
+  // [chunk] module with one input and one output, both f32 [rows, ...]; nullptr: on another stage.
+  std::vector<const Module*> modules;
+  std::vector<Shape> input_shape;  // [chunk] without the rows; used for chunks of this stage
+  std::vector<std::int64_t> rows;  // [micro-batch], from MicroBatchRows
+  // Groups of all stages, whose ranks are the stages: one for each direction, so that messages of
+  // the two payloads keep their order. Not used by a schedule of one stage.
+  Collective* activations = nullptr;
+  Collective* gradients = nullptr;
+  const Clock* clock = nullptr;  // of intervals()
+};
+
+// Parts of training that the schedule does not decide. Called on the thread of Run.
+struct StageCallbacks {
+  // Input of a micro-batch; needed by the stage of chunk 0. f32 [rows, ...], valid until Run
+  // returns.
+  std::function<ConstTensor(std::int64_t micro_batch)> input;
+  // Writes the gradient of the loss with respect to the last chunk's output, of the same shape.
+  std::function<void(std::int64_t micro_batch, ConstTensor output, Tensor gradient)> loss;
+  // Optimizer step of a chunk: `value` [P] from `gradient` [P], the sum over micro-batches.
+  std::function<void(std::int64_t chunk, std::span<const float> gradient, std::span<float> value)>
+      update;
+  // Schedules with predicted weights: advances `value` [P] by `updates` predicted updates.
+  std::function<void(std::int64_t chunk, std::int64_t updates, std::span<float> value)> predict;
+};
+
+// Executes the list of a stage. Results are sent while the next passes are computed; at most
+// send_slots messages of a channel are open. The gradients of a chunk are added up in the order of
+// the list. So each synchronous schedule that has its passes in index order gives the bytes of one
+// device that accumulates the same micro-batches. Owner: one thread per stage.
+class StageRunner {
+ public:
+  // Checks the schedule and plans the modules. Errors: those of CheckSchedule and of
+  // Module::MakePlan; kInvalidArgument: a recurrent schedule or replicated stages, which need more
+  // than messages between neighbors; a missing module, callback or group; rows below 1.
+  static Result<std::unique_ptr<StageRunner>> Make(const PipelineStage& stage,
+                                                   StageCallbacks callbacks);
+  ~StageRunner();
+
+  // Newest weights of a chunk of this stage: [P]. Zero at first: the caller fills them before Run.
+  std::span<float> value(std::int64_t chunk);
+  // Runs the list once. Blocks. Errors: those of the groups; the runner is then unusable.
+  Status Run();
+  // Measured times of the last Run: [operation], from its start.
+  const std::vector<OpInterval>& intervals() const;
+  // Outputs of the last chunk in a forward_only schedule: [micro-batch]; else empty.
+  std::span<const Tensor> outputs() const;
+
+ private:
+  class Work;
+  explicit StageRunner(std::unique_ptr<Work> work);
+  const std::unique_ptr<Work> work_;
+};
+
+}  // namespace troop
