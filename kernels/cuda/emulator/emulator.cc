@@ -2,9 +2,6 @@
 #include "kernels/cuda/emulator/emulator.h"
 
 #include <sys/mman.h>
-#ifndef __x86_64__
-#include <ucontext.h>
-#endif
 
 #include <algorithm>
 #include <array>
@@ -17,63 +14,15 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/emulator/fibre_context.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// Switch between fibers, which a block does some 100,000 times. swapcontext makes a system call for
-// the signal mask each time; this saves only the callee-saved registers.
-#ifdef __x86_64__
-extern "C" void troop_switch_fibre(void** from, void* to);
-asm(R"(
-.text
-.type troop_switch_fibre, @function
-troop_switch_fibre:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size troop_switch_fibre, .-troop_switch_fibre
-)");
-#endif
-
 namespace troop::cuda {
 namespace {
-
-#ifdef __x86_64__
-using Context = void*;  // stack pointer below the saved registers
-void Switch(Context* from, Context* to) { troop_switch_fibre(from, *to); }
-void Prepare(Context* context, void* stack, std::size_t bytes, void (*run)()) {
-  auto** top = reinterpret_cast<void**>(static_cast<std::byte*>(stack) + bytes);
-  // Layout: six registers, the return address `run`, and an empty word, so that rsp is 8 modulo 16
-  // at the entry of `run`, as after a call.
-  top[-2] = reinterpret_cast<void*>(run);
-  *context = top - 8;
-}
-#else
-// The portable form makes a system call per switch (swapcontext keeps the signal mask).
-using Context = ucontext_t;
-void Switch(Context* from, Context* to) { swapcontext(from, to); }
-void Prepare(Context* context, void* stack, std::size_t bytes, void (*run)()) {
-  getcontext(context);
-  context->uc_stack.ss_sp = stack;
-  context->uc_stack.ss_size = bytes;
-  context->uc_link = nullptr;
-  makecontext(context, run, 0);
-}
-#endif
 
 constexpr std::size_t kStackBytes = 256 * 1024;  // reserved; only touched pages take memory
 constexpr std::size_t kSharedBytes = 232448;     // per block at compute capability 9.0
