@@ -161,47 +161,9 @@ class RunnerFleet {
              [&](int s) { RunStage(s, up[std::size_t(s)].get(), down[std::size_t(s)].get()); });
     return weights_;
   }
-  const std::vector<Tensor>& outputs() const { return outputs_; }
-  const std::vector<PredictionErrors>& errors() const { return errors_; }
-
- private:
-  StageCallbacks Callbacks(std::vector<std::vector<float>>* velocity) {
-    StageCallbacks calls;
-    calls.input = [this](std::int64_t m) { return ConstTensor(model_.inputs[std::size_t(m)]); };
-    calls.loss = [this](std::int64_t m, ConstTensor output, Tensor gradient) {
-      model_.Loss(m, output, gradient);
-    };
-    if (schedule_.weights != WeightPolicy::kPredicted) {
-      calls.update = [](std::int64_t, std::span<const float> gradient, std::span<float> value) {
-        SgdStep(gradient, value);
-      };
-      return calls;
-    }
-    calls.update = [this, velocity](std::int64_t chunk, std::span<const float> gradient,
-                                    std::span<float> value) {
-      const auto c = std::size_t(chunk);
-      std::vector<float>& v = (*velocity)[c];
-      for (std::size_t i = 0; i < value.size(); ++i) {
-        v[i] = kRunnerMomentum * v[i] + (1 - kRunnerMomentum) * gradient[i];
-        value[i] -= kRunnerRate * v[i];
-      }
-      errors_[c].Reached(value);
-    };
-    // Chen et al. 2018, eq. 2.
-    calls.predict = [this, velocity](std::int64_t chunk, std::int64_t updates,
-                                     std::span<float> value) {
-      const auto c = std::size_t(chunk);
-      const std::vector<float> stale(value.begin(), value.end());
-      const std::vector<float>& v = (*velocity)[c];
-      for (std::size_t i = 0; i < value.size(); ++i)
-        value[i] -= kRunnerRate * float(updates) * v[i];
-      errors_[c].Predicted(updates, value, stale);
-    };
-    return calls;
-  }
-
-  void RunStage(int s, Collective* up, Collective* down) {
-    const SystemClock clock;
+  // A stage with the initial weights.
+  Result<std::unique_ptr<StageRunner>> MakeStage(int s, Collective* up, Collective* down,
+                                                 StageCallbacks calls) const {
     PipelineStage stage{.schedule = &schedule_, .stage = s, .modules = {}, .input_shape = {}};
     for (std::int64_t c = 0; c < model_.chunks(); ++c) {
       const bool here = schedule_.StageOf(c, 0) == s;
@@ -211,23 +173,32 @@ class RunnerFleet {
     stage.rows = model_.rows;
     stage.activations = up;
     stage.gradients = down;
-    stage.clock = &clock;
-    std::vector<std::vector<float>> velocity = Zeros(model_);
-    Result<std::unique_ptr<StageRunner>> runner = StageRunner::Make(stage, Callbacks(&velocity));
-    ASSERT_TRUE(runner.ok()) << runner.status().ToString();
-    for (std::size_t c = 0; c < stage.modules.size(); ++c) {
+    stage.clock = &clock_;
+    auto runner = StageRunner::Make(stage, std::move(calls));
+    for (std::size_t c = 0; runner.ok() && c < stage.modules.size(); ++c) {
       if (stage.modules[c] == nullptr) continue;
       std::ranges::copy(model_.initial[c], (*runner)->value(std::int64_t(c)).begin());
     }
-    const Status status = (*runner)->Run();
+    return runner;
+  }
+  StageCallbacks Callbacks(std::vector<std::vector<float>>* velocity);
+  const std::vector<Tensor>& outputs() const { return outputs_; }
+  const std::vector<PredictionErrors>& errors() const { return errors_; }
+
+ private:
+  void RunStage(int s, Collective* up, Collective* down) {
+    std::vector<std::vector<float>> velocity = Zeros(model_);
+    Result<std::unique_ptr<StageRunner>> made = MakeStage(s, up, down, Callbacks(&velocity));
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    StageRunner& runner = **made;
+    const Status status = runner.Run();
     ASSERT_TRUE(status.ok()) << status.ToString();
-    EXPECT_EQ((*runner)->intervals().size(), schedule_.stages[std::size_t(s)].size());
-    for (std::size_t c = 0; c < stage.modules.size(); ++c) {
-      if (stage.modules[c] == nullptr) continue;
-      const auto value = (*runner)->value(std::int64_t(c));
-      weights_[c].assign(value.begin(), value.end());
-      if (c + 1 < stage.modules.size() || (*runner)->outputs().empty()) continue;
-      outputs_.assign((*runner)->outputs().begin(), (*runner)->outputs().end());
+    EXPECT_EQ(runner.intervals().size(), schedule_.stages[std::size_t(s)].size());
+    for (std::int64_t c = 0; c < model_.chunks(); ++c) {
+      if (schedule_.StageOf(c, 0) != s) continue;
+      weights_[std::size_t(c)].assign(runner.value(c).begin(), runner.value(c).end());
+      if (c + 1 < model_.chunks() || runner.outputs().empty()) continue;
+      outputs_.assign(runner.outputs().begin(), runner.outputs().end());
     }
   }
 
@@ -236,7 +207,43 @@ class RunnerFleet {
   std::vector<std::vector<float>> weights_;  // [chunk], each written by its stage
   std::vector<PredictionErrors> errors_;     // [chunk], likewise
   std::vector<Tensor> outputs_;              // written by the last stage
+  const SystemClock clock_;
 };
+
+// Squared error, and SGD or SpecTrain's momentum.
+StageCallbacks RunnerFleet::Callbacks(std::vector<std::vector<float>>* velocity) {
+  StageCallbacks calls;
+  calls.input = [this](std::int64_t m) { return ConstTensor(model_.inputs[std::size_t(m)]); };
+  calls.loss = [this](std::int64_t m, ConstTensor output, Tensor gradient) {
+    model_.Loss(m, output, gradient);
+  };
+  if (schedule_.weights != WeightPolicy::kPredicted) {
+    calls.update = [](std::int64_t, std::span<const float> gradient, std::span<float> value) {
+      SgdStep(gradient, value);
+    };
+    return calls;
+  }
+  calls.update = [this, velocity](std::int64_t chunk, std::span<const float> gradient,
+                                  std::span<float> value) {
+    const auto c = std::size_t(chunk);
+    std::vector<float>& v = (*velocity)[c];
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      v[i] = kRunnerMomentum * v[i] + (1 - kRunnerMomentum) * gradient[i];
+      value[i] -= kRunnerRate * v[i];
+    }
+    errors_[c].Reached(value);
+  };
+  // Chen et al. 2018, eq. 2.
+  calls.predict = [this, velocity](std::int64_t chunk, std::int64_t updates,
+                                   std::span<float> value) {
+    const auto c = std::size_t(chunk);
+    const std::vector<float> stale(value.begin(), value.end());
+    const std::vector<float>& v = (*velocity)[c];
+    for (std::size_t i = 0; i < value.size(); ++i) value[i] -= kRunnerRate * float(updates) * v[i];
+    errors_[c].Predicted(updates, value, stale);
+  };
+  return calls;
+}
 
 std::vector<std::vector<float>> RunPipeline(const RunnerModel& model,
                                             const ScheduleOptions& options) {
@@ -356,6 +363,37 @@ TEST(StageRunnerTest, InferenceHasTheOutputsOfOneDevice) {
     EXPECT_TRUE(
         std::ranges::equal(fleet.outputs()[std::size_t(m)].as<float>(), expected.as<float>()));
   }
+}
+
+// A stage that dies ends the run of its neighbors with an error, without waiting for a deadline.
+TEST(StageRunnerTest, DeadStageEndsTheOthers) {
+  const RunnerModel model(3, std::vector<std::int64_t>(12, 2));
+  const Result<PipelineSchedule> schedule =
+      MakeSchedule({.kind = ScheduleKind::k1f1b, .stages = 3, .micro_batches = 12});
+  ASSERT_TRUE(schedule.ok());
+  RunnerFleet fleet(model, *schedule);
+  SimGroup activations({.size = 3}), gradients({.size = 3});
+  Ranks up, down;
+  for (int s = 0; s < 3; ++s) {
+    up.push_back(activations.Rank(s));
+    down.push_back(gradients.Rank(s));
+  }
+  RunRanks(3, [&](int s) {
+    StageCallbacks calls = fleet.Callbacks(nullptr);
+    calls.loss = [&](std::int64_t m, ConstTensor output, Tensor gradient) {
+      model.Loss(m, output, gradient);
+      if (m != 4) return;
+      activations.Kill(2);
+      gradients.Kill(2);
+    };
+    auto runner = fleet.MakeStage(s, up[std::size_t(s)].get(), down[std::size_t(s)].get(), calls);
+    ASSERT_TRUE(runner.ok());
+    const Status status = (*runner)->Run();
+    EXPECT_FALSE(status.ok()) << "stage " << s;
+    if (s == 1) {
+      EXPECT_EQ(status.code(), Code::kUnavailable) << status.ToString();
+    }
+  });
 }
 
 TEST(StageRunnerTest, RefusesStagesThatAreIncomplete) {
