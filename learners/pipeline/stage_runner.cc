@@ -89,12 +89,13 @@ class StageRunner::Work {
   void Recompute(const StageOp& op);
   void BackwardInput(const StageOp& op, bool with_weights);
   void BackwardWeight(const StageOp& op);
-  void Update(const StageOp& op, bool keep_old);
+  Status Update(const StageOp& op, bool keep_old);
+  Status AddReplicas(Tensor gradient);
   Status Send(const StageOp& op);
   Status Receive(const StageOp& op);
   // Ends of messages.
-  Status Finish(Payload payload, ::troop::Work work);
-  Result<bool> ReapSends(Payload payload);
+  Status Finish(Collective* group, ::troop::Work work);
+  Result<bool> ReapSends(const Collective* except);
   Collective* Group(Payload payload) const {
     return payload == Payload::kActivation ? stage_.activations : stage_.gradients;
   }
@@ -127,10 +128,6 @@ Status StageRunner::Work::CheckStage() const {
         "pipeline stage: a recurrent schedule has states between time steps, "
         "which modules do not exchange; use micro-batches");
   }
-  for (const auto& placed : schedule_.placement) {
-    if (placed.size() == 1) continue;
-    return InvalidArgument("pipeline stage: replicated stages exchange gradients; use one replica");
-  }
   if (std::any_of(stage_.rows.begin(), stage_.rows.end(), [](auto rows) { return rows < 1; })) {
     return InvalidArgument("pipeline stage: a micro-batch has no rows");
   }
@@ -138,6 +135,12 @@ Status StageRunner::Work::CheckStage() const {
   const bool connected = stage_.activations != nullptr && stage_.gradients != nullptr;
   if (schedule_.stages.size() > 1 && !connected) {
     return InvalidArgument("pipeline stage: the groups are missing");
+  }
+  const bool replicated = std::ranges::any_of(schedule_.placement, [this](const auto& placed) {
+    return placed.size() > 1 && std::ranges::find(placed, stage_.stage) != placed.end();
+  });
+  if (replicated && stage_.replicas == nullptr) {
+    return InvalidArgument("pipeline stage: the group of the replicas is missing");
   }
   if (stage_.clock == nullptr) return InvalidArgument("pipeline stage: the clock is missing");
   return Status::Ok();
@@ -196,7 +199,8 @@ Status StageRunner::Work::Prepare() {
   TROOP_RETURN_IF_ERROR(CheckSchedule(schedule_));
   TROOP_RETURN_IF_ERROR(CheckStage());
   for (std::int64_t chunk = 0; chunk < schedule_.chunks(); ++chunk) {
-    if (schedule_.StageOf(chunk, 0) != stage_.stage) continue;
+    const auto& placed = schedule_.placement[std::size_t(chunk)];
+    if (std::ranges::find(placed, stage_.stage) == placed.end()) continue;
     TROOP_RETURN_IF_ERROR(PrepareChunk(chunk));
   }
   changes_ = MemoryChanges(schedule_, stage_.stage);
@@ -286,8 +290,9 @@ void StageRunner::Work::BackwardWeight(const StageOp& op) {
 }
 
 // Makes the next version, in place unless a later pass reads the old one.
-void StageRunner::Work::Update(const StageOp& op, bool keep_old) {
+Status StageRunner::Work::Update(const StageOp& op, bool keep_old) {
   for (auto& [index, chunk] : chunks_) {
+    if (stage_.replicas != nullptr) TROOP_RETURN_IF_ERROR(AddReplicas(chunk.gradient));
     auto newest = std::prev(chunk.versions.end());
     Version next;
     if (keep_old) {
@@ -302,15 +307,24 @@ void StageRunner::Work::Update(const StageOp& op, bool keep_old) {
     Pack(chunk, &next);
     chunk.versions.emplace(op.version, std::move(next));
   }
+  return Status::Ok();
 }
 
-// Removes sends of a payload that have ended, and returns true if none are left.
-Result<bool> StageRunner::Work::ReapSends(Payload payload) {
+// Replaces the gradient by the sum over the replicas, which is the same on all of them.
+Status StageRunner::Work::AddReplicas(Tensor gradient) {
+  TROOP_ASSIGN_OR_RETURN(const ::troop::Work work,
+                         stage_.replicas->Start({.kind = OpKind::kAllReduce}, gradient, gradient));
+  return Finish(stage_.replicas, work);
+}
+
+// Removes sends that have ended, and returns true if none are left, except in one group.
+Result<bool> StageRunner::Work::ReapSends(const Collective* except) {
   bool all = true;
   for (auto& [channel, open] : sends_) {
-    if (channel.second != payload) continue;
+    Collective* const group = Group(channel.second);
+    if (group == except) continue;
     while (!open.empty()) {
-      const std::optional<Status> done = Group(payload)->Poll(open.front().first);
+      const std::optional<Status> done = group->Poll(open.front().first);
       if (!done) break;
       TROOP_RETURN_IF_ERROR(*done);
       open.pop_front();
@@ -320,15 +334,13 @@ Result<bool> StageRunner::Work::ReapSends(Payload payload) {
   return all;
 }
 
-// Waits for one operation. While sends of the other group are open, both groups must advance,
-// because the peer may wait for the other one; then the thread can sleep.
-Status StageRunner::Work::Finish(Payload payload, ::troop::Work work) {
-  const bool activation = payload == Payload::kActivation;
+// Waits for one operation. While sends of other groups are open, these must advance, because a peer
+// may wait for them; then the thread can sleep.
+Status StageRunner::Work::Finish(Collective* group, ::troop::Work work) {
   for (;;) {
-    TROOP_ASSIGN_OR_RETURN(const bool alone,
-                           ReapSends(activation ? Payload::kGradient : Payload::kActivation));
-    if (alone) return Group(payload)->Wait(work);
-    if (std::optional<Status> done = Group(payload)->Poll(work)) return *std::move(done);
+    TROOP_ASSIGN_OR_RETURN(const bool alone, ReapSends(group));
+    if (alone) return group->Wait(work);
+    if (std::optional<Status> done = group->Poll(work)) return *std::move(done);
     std::this_thread::yield();
   }
 }
@@ -346,7 +358,7 @@ Status StageRunner::Work::Send(const StageOp& op) {
   OpenSends& open = sends_[{op.peer, op.payload}];
   open.emplace_back(work, std::move(message));
   while (std::int64_t(open.size()) > schedule_.send_slots) {
-    TROOP_RETURN_IF_ERROR(Finish(op.payload, open.front().first));
+    TROOP_RETURN_IF_ERROR(Finish(Group(op.payload), open.front().first));
     open.pop_front();
   }
   return Status::Ok();
@@ -360,7 +372,7 @@ Status StageRunner::Work::Receive(const StageOp& op) {
   TROOP_ASSIGN_OR_RETURN(
       const ::troop::Work work,
       Group(op.payload)->Start({.kind = OpKind::kReceive, .peer = int(op.peer)}, {}, message));
-  TROOP_RETURN_IF_ERROR(Finish(op.payload, work));
+  TROOP_RETURN_IF_ERROR(Finish(Group(op.payload), work));
   if (activation) {
     Data(op).input = message;
   } else {
@@ -390,8 +402,7 @@ Status StageRunner::Work::Execute(const StageOp& op, std::size_t index) {
     case StageOpKind::kReceive:
       return Receive(op);
     case StageOpKind::kUpdate:
-      Update(op, changes_[index].versions > 0);
-      return Status::Ok();
+      return Update(op, changes_[index].versions > 0);
   }
   // The last reader of an older version frees it.
   if (changes_[index].versions < 0) chunks_.at(op.chunk).versions.erase(op.version);
@@ -419,7 +430,7 @@ Status StageRunner::Work::Run() {
   }
   for (auto& [channel, open] : sends_) {
     for (; !open.empty(); open.pop_front()) {
-      TROOP_RETURN_IF_ERROR(Finish(channel.second, open.front().first));
+      TROOP_RETURN_IF_ERROR(Finish(Group(channel.second), open.front().first));
     }
   }
   return Status::Ok();

@@ -28,6 +28,9 @@ struct PipelineStage {
   // the two payloads keep their order. Not used by a schedule of one stage.
   Collective* activations = nullptr;
   Collective* gradients = nullptr;
+  // Group of the stages with the same chunks, in the order of the placement; only if there are
+  // several. Their gradients are added up before each update.
+  Collective* replicas = nullptr;
   const Clock* clock = nullptr;  // of intervals()
 };
 
@@ -52,8 +55,8 @@ struct StageCallbacks {
 class StageRunner {
  public:
   // Checks the schedule and plans the modules. Errors: those of CheckSchedule and of
-  // Module::MakePlan; kInvalidArgument: a recurrent schedule or replicated stages, which need more
-  // than messages between neighbors; a missing module, callback or group; rows below 1.
+  // Module::MakePlan; kInvalidArgument: a recurrent schedule, whose states modules do not
+  // exchange; a missing module, callback or group; rows below 1.
   static Result<std::unique_ptr<StageRunner>> Make(const PipelineStage& stage,
                                                    StageCallbacks callbacks);
   ~StageRunner();

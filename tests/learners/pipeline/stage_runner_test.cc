@@ -163,10 +163,15 @@ class RunnerFleet {
   }
   // A stage with the initial weights.
   Result<std::unique_ptr<StageRunner>> MakeStage(int s, Collective* up, Collective* down,
-                                                 StageCallbacks calls) const {
+                                                 StageCallbacks calls) {
     PipelineStage stage{.schedule = &schedule_, .stage = s, .modules = {}, .input_shape = {}};
     for (std::int64_t c = 0; c < model_.chunks(); ++c) {
-      const bool here = schedule_.StageOf(c, 0) == s;
+      const auto& placed = schedule_.placement[std::size_t(c)];
+      const auto replica = std::ranges::find(placed, s);
+      const bool here = replica != placed.end();
+      if (here && placed.size() > 1) {
+        stage.replicas = replicas_[{c, std::int64_t(replica - placed.begin())}];
+      }
       stage.modules.push_back(here ? model_.modules[std::size_t(c)].get() : nullptr);
       stage.input_shape.push_back({kRunnerWidth});
     }
@@ -180,6 +185,10 @@ class RunnerFleet {
       std::ranges::copy(model_.initial[c], (*runner)->value(std::int64_t(c)).begin());
     }
     return runner;
+  }
+  // Sets the group in which a replica of a chunk adds up its gradients.
+  void SetReplicas(std::int64_t chunk, std::int64_t replica, Collective* group) {
+    replicas_[{chunk, replica}] = group;
   }
   StageCallbacks Callbacks(std::vector<std::vector<float>>* velocity);
   const std::vector<Tensor>& outputs() const { return outputs_; }
@@ -207,6 +216,7 @@ class RunnerFleet {
   std::vector<std::vector<float>> weights_;  // [chunk], each written by its stage
   std::vector<PredictionErrors> errors_;     // [chunk], likewise
   std::vector<Tensor> outputs_;              // written by the last stage
+  std::map<std::pair<std::int64_t, std::int64_t>, Collective*> replicas_;  // chunk, replica
   const SystemClock clock_;
 };
 
@@ -303,6 +313,49 @@ TEST(StageRunnerTest, PipedreamEqualsAReplayAtItsVersions) {
                                             .vertical_sync = vertical_sync});
     for (std::size_t c = 0; c < versions.size(); ++c) EXPECT_EQ(newest[c], versions[c].back());
   }
+}
+
+// Two replicas of the first stage add up the gradients of a round. The versions that a micro-batch
+// reads are those of the schedule.
+TEST(StageRunnerTest, ReplicasEqualAReplayAtTheLoggedVersions) {
+  constexpr std::int64_t kCount = 7;
+  const RunnerModel model(2, std::vector<std::int64_t>(kCount, 2));
+  const Result<PipelineSchedule> schedule = MakeSchedule(
+      {.kind = ScheduleKind::kPipedream, .stages = 2, .micro_batches = kCount, .replicas = {2, 1}});
+  ASSERT_TRUE(schedule.ok());
+  std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> read;  // chunk, micro-batch
+  for (const auto& ops : schedule->stages) {
+    for (const StageOp& op : ops) {
+      if (op.kind != StageOpKind::kForward) continue;
+      read[{op.chunk, op.micro_batch}] = std::size_t(op.version);
+    }
+  }
+  std::vector<std::vector<std::vector<float>>> versions{{model.initial[0]}, {model.initial[1]}};
+  std::vector<std::vector<float>> first;  // gradients of the round's first micro-batch
+  for (std::int64_t m = 0; m < kCount; ++m) {
+    std::vector<std::vector<float>> gradients = Zeros(model);
+    AddGradient(model, m, {versions[0].at(read[{0, m}]), versions[1].at(read[{1, m}])}, &gradients);
+    versions[1].push_back(versions[1].back());
+    SgdStep(gradients[1], versions[1].back());
+    if (m % 2 == 0) first = gradients;
+    if (m % 2 == 0 && m + 1 < kCount) continue;
+    for (std::size_t i = 0; m % 2 == 1 && i < first[0].size(); ++i) {
+      first[0][i] += gradients[0][i];
+    }
+    versions[0].push_back(versions[0].back());
+    SgdStep(first[0], versions[0].back());
+  }
+  SimGroup replicas({.size = 2});
+  const Ranks ranks = [&] {
+    Ranks both;
+    for (int r = 0; r < 2; ++r) both.push_back(replicas.Rank(r));
+    return both;
+  }();
+  RunnerFleet fleet(model, *schedule);
+  for (int r = 0; r < 2; ++r) fleet.SetReplicas(0, r, ranks[std::size_t(r)].get());
+  const auto newest = fleet.Run();
+  EXPECT_EQ(newest[0], versions[0].back());
+  EXPECT_EQ(newest[1], versions[1].back());
 }
 
 // One stage predicts zero updates ahead: SpecTrain is then momentum SGD, computed here by loops.
@@ -421,7 +474,11 @@ TEST(StageRunnerTest, RefusesStagesThatAreIncomplete) {
   Result<PipelineSchedule> replicas =
       MakeSchedule({.kind = ScheduleKind::kPipedream, .replicas = {2}});
   stage.schedule = &*replicas;
-  EXPECT_NE(message().find("use one replica"), std::string::npos);
+  SimGroup pair({.size = 2});
+  const std::unique_ptr<Collective> rank = pair.Rank(0);
+  stage.activations = stage.gradients = rank.get();
+  stage.clock = &clock;
+  EXPECT_EQ(message(), "pipeline stage: the group of the replicas is missing");
 }
 
 }  // namespace
