@@ -411,9 +411,9 @@ TEST(ReviewDataTest, RejectsVocabularyLargerThanModels) {
   config.model.vocab_size = 46;
   const Status refused = DeriveDataSettings(config).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(
-      refused.message(),
-      HasSubstr("model.vocab_size is 46, must be 0 or at least the size of data.vocabulary (47)"));
+  EXPECT_THAT(refused.message(), HasSubstr("has 47 pieces, but the embedding of model.pretrained"));
+  config.model.pretrained = "";
+  EXPECT_THAT(DeriveDataSettings(config).status().message(), HasSubstr("model.vocab_size is 46, "));
 }
 
 // Rows of three classes, whose texts are all different; `second`: pairs.
