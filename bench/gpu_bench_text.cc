@@ -60,7 +60,8 @@ void BertStep(Bench& bench) {
     bench.Rate(name, "speed", "TFLOP/s", flop, [&] {
       Stream& stream = bench.stream();
       step.Begin(stream);
-      step.Add(stream, {ids, starts, keys, {}, labels}, 1.0f / kReviews);
+      step.Add(stream, {.ids = ids, .starts = starts, .dropout = keys, .labels = labels},
+               1.0f / kReviews);
       const TextStepReport report = step.Finish(stream);
       if (!std::isfinite(loss)) loss = report.loss / kReviews;
       step.RunStep(stream, 2e-5, false);

@@ -44,13 +44,14 @@ TEST(OptimizerKeysTest, ImpossibleSchedulesAreRejected) {
 }
 
 TEST(OptimizerKeysTest, SchedulesAreRead) {
-  const auto step = ParseConfig("", "run.toml",
-                                {"optimizer.lr_schedule=step", "optimizer.warmup_ratio=0.1",
-                                 "optimizer.lr_milestones=[0.1, 0.75]"});
+  const std::vector<std::string> stepped{"optimizer.lr_schedule=step", "optimizer.warmup_ratio=0.1",
+                                         "optimizer.lr_milestones=[0.1, 0.75]"};
+  const auto step = ParseConfig("", "run.toml", stepped);
   ASSERT_TRUE(step.ok()) << step.status().message();
   EXPECT_EQ(step->optimizer.lr_milestones, (std::vector<double>{0.1, 0.75}));
-  const auto cosine = ParseConfig(
-      "", "run.toml", {"optimizer.lr_schedule=cosine", "optimizer.final_lr_fraction=0"});
+  const std::vector<std::string> curved{"optimizer.lr_schedule=cosine",
+                                        "optimizer.final_lr_fraction=0"};
+  const auto cosine = ParseConfig("", "run.toml", curved);
   ASSERT_TRUE(cosine.ok()) << cosine.status().message();
   EXPECT_EQ(cosine->optimizer.lr_schedule, LrSchedule::kCosine);
 }
