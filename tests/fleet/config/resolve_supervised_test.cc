@@ -200,7 +200,8 @@ TEST_F(PretrainedKeysTest, ChecksSizesOfTheModel) {
   EXPECT_THAT(Error(), ::testing::HasSubstr("\"type_vocab_size\" is 3: only 2 is supported"));
   options.config.positions = 30, options.config.vocabulary = 46;
   Write(options);
-  EXPECT_THAT(Error(), ::testing::HasSubstr("model.vocab_size is 46, must be 0 or at least"));
+  EXPECT_THAT(Error(),
+              ::testing::HasSubstr("has 47 pieces, but the embedding of model.pretrained"));
 }
 
 TEST(ResolveSupervisedTest, LeavesReinforcementLearningConfigUnchanged) {
