@@ -22,6 +22,7 @@ ACCURACY = {
 }
 PEERS = ROOT / "bench/peers/imdb_peers.py"
 RATINGS = ("ratings of 25,000 test reviews", "configs/imdb_ratings.toml")
+LINEAR = ("linear model of n-grams, 25,000 test reviews", "configs/imdb_linear.toml")
 MASKED = ("configs/imdb_masked_short.toml", "configs/imdb_masked.toml")
 FINETUNE = "configs/imdb_finetune.toml"
 UNLABELLED = "imdb/aclImdb_unsup.tar.xz"
@@ -105,6 +106,24 @@ def ratings(build, keys, ours, peers):
         return
     harness.collect(harness.parse_lines(harness.run_program(
         [harness.peers_python(), PEERS, "ratings"], cores=CORES, threads=CORES)), peers)
+
+
+def linear(build, keys, ours, peers):
+    """Accuracy and minutes of the linear model; the peer is scikit-learn with the same features,
+    naive Bayes weights and loss."""
+    case, config = LINEAR
+    with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
+        result = train(build, folder, config, seed=SEED, **{"data.reviews": keys["data.reviews"]})
+    say(result["report"])
+    harness.collect([{"case": case, "metric": "right", "unit": "share",
+                      "values": [result["final_return_mean"] / 100]},
+                     {"case": case, "metric": "minutes", "unit": "min", "better": "lower",
+                      "values": [result["command_s"] / 60]}], ours)
+    if harness.peers_python() is None:
+        say("imdb: peer absent: bench/run --install-peers")
+        return
+    harness.collect(harness.parse_lines(harness.run_program(
+        [harness.peers_python(), PEERS, "linear"], cores=CORES, threads=CORES)), peers)
 
 
 def masked(build, keys, ours):
@@ -202,4 +221,6 @@ def run(build, quick, machine, only):
         masked(build, keys, ours)
     if not quick and (not only or "ratings" in only):
         ratings(build, keys, ours, peers)
+    if not quick and (not only or "linear" in only):
+        linear(build, keys, ours, peers)
     return harness.pair("imdb", ours, peers, machine)

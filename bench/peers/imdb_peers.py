@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """scikit-learn and tokenizers on the IMDB reviews: peers and data of the suite `imdb`.
 
-    imdb_peers.py ratings             ridge regression of the ratings on TF-IDF, one line
+    imdb_peers.py ratings             ridge regression of the ratings on TF-IDF
+    imdb_peers.py linear              linear SVM with naive Bayes weights (NB-SVM)
     imdb_peers.py vocabulary FOLDER   learns a byte-level BPE from the training reviews
 
 The ridge uses words and word pairs that occur twice or more, with sublinear counts; its strength
@@ -17,6 +18,8 @@ import time
 
 DATA = pathlib.Path(os.environ.get("TROOP_DATA", "../shared/data"))
 CASE = "ratings of 25,000 test reviews"
+LINEAR = "linear model of n-grams, 25,000 test reviews"
+L2 = 4e-3   # linear.l2 of configs/imdb_linear.toml
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
 PIECES = 16000
 
@@ -69,6 +72,36 @@ def ratings_line():
                       "values": [(time.monotonic() - begin) / 60], **peer}))
 
 
+def linear_lines():
+    """Accuracy of liblinear with the features, weights and objective of configs/imdb_linear.toml;
+    minutes of everything after reading."""
+    import numpy
+    import sklearn
+    from scipy import sparse
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.svm import LinearSVC
+
+    texts, ratings = reviews()
+    begin = time.monotonic()
+    vectorizer = CountVectorizer(ngram_range=(1, 3), binary=True, min_df=2,
+                                 token_pattern=r"(?u)\b\w+\b")
+    train = vectorizer.fit_transform(texts["train"]).astype(numpy.float64)
+    test = vectorizer.transform(texts["test"]).astype(numpy.float64)
+    positive = numpy.array(ratings["train"]) > 5
+    counts = [numpy.asarray(train[chosen].sum(axis=0)).ravel() + 1
+              for chosen in (positive, ~positive)]
+    weights = sparse.diags(numpy.log(counts[0] / counts[0].sum())
+                           - numpy.log(counts[1] / counts[1].sum()))
+    model = LinearSVC(loss="squared_hinge", dual=True, C=1 / (len(positive) * L2))
+    model.fit(train @ weights, positive)
+    right = model.predict(test @ weights) == (numpy.array(ratings["test"]) > 5)
+    peer = {"peer": "scikit-learn LinearSVC with NB weights", "peer_version": sklearn.__version__}
+    print(json.dumps({"case": LINEAR, "metric": "right", "unit": "share",
+                      "values": [float(right.mean())], **peer}))
+    print(json.dumps({"case": LINEAR, "metric": "minutes", "unit": "min", "better": "lower",
+                      "values": [(time.monotonic() - begin) / 60], **peer}))
+
+
 def learn_vocabulary(folder):
     """Writes vocab.json and merges.txt."""
     from tokenizers import ByteLevelBPETokenizer
@@ -84,11 +117,13 @@ def learn_vocabulary(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("ratings", "vocabulary"))
+    parser.add_argument("what", choices=("ratings", "linear", "vocabulary"))
     parser.add_argument("folder", type=pathlib.Path, nargs="?")
     options = parser.parse_args()
     if options.what == "ratings":
         ratings_line()
+    elif options.what == "linear":
+        linear_lines()
     else:
         learn_vocabulary(options.folder)
 
