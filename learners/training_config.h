@@ -53,6 +53,12 @@ struct TrainingConfig {
   std::uint32_t group_token = 0;   // equal in all learners of a run: the CRC-32C of its config
 };
 
+// Names the data of a run (SharedData): equal in all its roles. Empty: the data are not fixed yet.
+inline std::string DataKeyOf(const TrainingConfig& config) {
+  if (config.config_toml.empty() || config.data_identity.empty()) return "";
+  return config.config_toml + "\n" + config.data_identity;
+}
+
 // The part on which the model depends.
 inline ModelSetup ModelSetupOf(const TrainingConfig& config) {
   return {.algorithm = config.learner.algorithm,

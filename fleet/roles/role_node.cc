@@ -12,6 +12,7 @@
 #include "core/storage/crc32c.h"
 #include "fleet/config/role_configs.h"
 #include "fleet/roles/external_roles.h"
+#include "fleet/roles/role_data.h"
 #include "fleet/roles/service_node.h"
 #include "learners/best_checkpoint.h"
 #include "learners/checkpoint.h"
@@ -32,6 +33,10 @@
 
 namespace troop {
 namespace {
+
+// Time limit for reading the data of a role. Heartbeats continue meanwhile, so that nothing else
+// ends a role that waits for a file for good.
+constexpr Duration kLoadMax = Seconds(6 * 3600);
 
 // Time limit for the final heartbeat of a role that ends.
 constexpr Duration kSayEndMax = Seconds(2);
@@ -156,9 +161,31 @@ StepStatus RoleNode::Step(Time now) {
     return turn;
   }
   if (draining_) return StepStatus::Done();
+  if (loading_) return Load(now);
   result_ = Ask(now);
   if (!result_.ok()) return SayEnd(now);
-  return node_ ? StepStatus::Busy() : StepStatus::Idle(*give_up_);
+  return node_ || loading_ ? StepStatus::Busy() : StepStatus::Idle(*give_up_);
+}
+
+// Waits for the role's data, with heartbeats, then makes its node.
+StepStatus RoleNode::Load(Time now) {
+  if (loading_->give_up == Time{}) loading_->give_up = now + kLoadMax;
+  member_->Poll(now);
+  result_ = member_->lost();
+  unanswered_ = result_.code() == Code::kUnavailable;
+  if (result_.ok() && now >= loading_->give_up) {
+    result_ = DeadlineExceeded(
+        "reading the data takes more than {:.0f} hours; copy the data to a local disk, or use less",
+        ToSeconds(kLoadMax) / 3600);
+  }
+  if (!result_.ok()) return SayEnd(now);
+  if (member_->stop() || member_->phase() == Phase::kDone) return StepStatus::Done();
+  if (!options_.executor->TakeDone(loading_->job))
+    return StepStatus::Idle(std::min(member_->next_heartbeat(), loading_->give_up));
+  // The node finds the data in memory, and holds them from then on.
+  const Loading done = *std::exchange(loading_, std::nullopt);
+  result_ = done.loaded->status.ok() ? Play(done.reply) : done.loaded->status;
+  return result_.ok() ? StepStatus::Busy() : SayEnd(now);
 }
 
 // Reports the failure of a registered role in a final heartbeat, so that its slot is free at once.
@@ -232,6 +259,25 @@ Status RoleNode::Join(const RegisterReply& reply) {
                                .hung_after = Seconds(config_.fleet.stall_timeout_s)};
   if (options_.heartbeat_every > Duration(0)) options.heartbeat_every = options_.heartbeat_every;
   member_ = std::make_unique<FleetMember>(std::move(channel), options);
+  if (options_.executor != nullptr && ReadsData(config_, options_.role)) return StartLoading(reply);
+  return Play(reply);
+}
+
+// Reads the data in a job: a role that sent no heartbeat for that long would count as hung.
+Status RoleNode::StartLoading(const RegisterReply& reply) {
+  Loading loading{.reply = reply, .loaded = std::make_shared<Loaded>()};
+  const auto read = [loaded = loading.loaded, config = config_] {
+    auto data = ReadRoleData(config);
+    loaded->status = data.status();
+    if (data.ok()) loaded->data = *std::move(data);
+  };
+  TROOP_ASSIGN_OR_RETURN(loading.job, options_.executor->Submit("read the data", read));
+  loading_ = std::move(loading);
+  return Status::Ok();
+}
+
+// Makes the node of the role, whose steps are those of this node from then on.
+Status RoleNode::Play(const RegisterReply& reply) {
   TROOP_ASSIGN_OR_RETURN(node_, MakeNode(reply));
   LogInfo("joined as {}, incarnation {}", PeerName(options_.role, index_), reply.incarnation);
   return Status::Ok();

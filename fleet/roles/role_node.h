@@ -63,6 +63,9 @@ class RoleNode final : public Node {
   Status Ask(Time now);
   StepStatus SayEnd(Time now);
   Status Join(const RegisterReply& reply);
+  Status StartLoading(const RegisterReply& reply);
+  StepStatus Load(Time now);
+  Status Play(const RegisterReply& reply);
   Result<std::unique_ptr<EvaluatorNode>> MakeReviewEvaluator(const EnvSpec& problem);
   Result<std::unique_ptr<Node>> MakeNode(const RegisterReply& reply);
 
@@ -73,6 +76,18 @@ class RoleNode final : public Node {
   std::optional<Time> give_up_;
   Config config_;
   std::unique_ptr<FleetMember> member_;
+  // Data that a job reads before the node is made; the job may outlive this object.
+  struct Loaded {
+    Status status;
+    std::shared_ptr<const void> data;
+  };
+  struct Loading {
+    RegisterReply reply;
+    Executor::Job job = 0;
+    Time give_up{};
+    std::shared_ptr<Loaded> loaded;
+  };
+  std::optional<Loading> loading_;
   std::unique_ptr<Node> node_;
   bool draining_ = false, unanswered_ = false;
   std::optional<Time> say_until_;  // set while the final heartbeat is sent: its deadline

@@ -11,6 +11,7 @@
 
 #include "core/storage/crc32c.h"
 #include "datasets/images/image_folder.h"
+#include "datasets/shared_data.h"
 
 namespace troop {
 namespace {
@@ -77,10 +78,8 @@ Status CheckIdentity(const TrainingConfig& config, const ImageData& data) {
       config.data.images, here, config.data_identity);
 }
 
-}  // namespace
-
 // Steps: files, splits, checks.
-Result<std::shared_ptr<const ImageData>> LoadImageData(const TrainingConfig& config) {
+Result<std::shared_ptr<const ImageData>> ReadImageData(const TrainingConfig& config) {
   const DataConfig& c = config.data;
   const ImageFormat format{.channels = c.image_channels,
                            .resize = c.image_resize,
@@ -96,6 +95,14 @@ Result<std::shared_ptr<const ImageData>> LoadImageData(const TrainingConfig& con
   if (data->validation.size() == 0) data->validation = data->test;
   TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
   return std::shared_ptr<const ImageData>(std::move(data));
+}
+
+}  // namespace
+
+// Roles of one process, and copies of an algorithm, have one copy of the data.
+Result<std::shared_ptr<const ImageData>> LoadImageData(const TrainingConfig& config) {
+  static SharedData<ImageData>& shared = *new SharedData<ImageData>();
+  return shared.Get(DataKeyOf(config), [&config] { return ReadImageData(config); });
 }
 
 // Lengths separate the names. A set that stands in for another counts twice, in any process alike.

@@ -13,6 +13,7 @@
 
 #include "core/base/phase_progress.h"
 #include "core/storage/crc32c.h"
+#include "datasets/shared_data.h"
 #include "datasets/sparse/svmlight.h"
 #include "datasets/text/label_map.h"
 #include "datasets/text/text_sources.h"
@@ -209,44 +210,8 @@ std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
   return Crc32c(std::as_bytes(std::span(values)), before);
 }
 
-}  // namespace
-
-// The rows contain what the vectorizer makes of the texts.
-std::string LinearData::Identity() const {
-  std::uint32_t checksum = 0;
-  std::size_t entries = 0;
-  for (const LinearSet* set : {&train, &validation_split, &test}) {
-    checksum = Checksum(set->rows.begins, checksum);
-    checksum = Checksum(set->rows.columns, checksum);
-    checksum = Checksum(set->rows.values, checksum);
-    checksum = Checksum(set->labels, checksum);
-    checksum = Checksum(set->targets, checksum);
-    entries += set->rows.columns.size();
-  }
-  // Lengths separate the names, and the terms.
-  const auto add = [&](const std::string& name) {
-    const std::string text = fmt::format("{} {}", name.size(), name);
-    checksum = Crc32c(std::as_bytes(std::span(text)), checksum);
-  };
-  for (const std::string& name : names) add(name);
-  if (vectorizer) {
-    for (const std::string& term : vectorizer->terms()) add(term);
-  }
-  return fmt::format(
-      "{} examples to learn, {} held out, {} to test, {} classes, {} features, {} entries, "
-      "checksum {:08x}",
-      train.size(), validation_split.size(), test.size(), names.size(), train.rows.width, entries,
-      checksum);
-}
-
-// Only the name decides, since a table of texts may begin alike.
-bool IsSvmlightPath(const std::string& path) {
-  const std::string extension = std::filesystem::path(path).extension().string();
-  return extension == ".svm" || extension == ".svmlight" || extension == ".libsvm";
-}
-
 // Steps: read, convert labels, split, fit the vectorizer, make the rows.
-Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& config) {
+Result<std::shared_ptr<const LinearData>> ReadLinearData(const TrainingConfig& config) {
   const ProblemType problem = config.model.problem_type;
   TROOP_ASSIGN_OR_RETURN(const Pools pools, IsSvmlightPath(config.data.reviews)
                                                 ? ReadSvmlightPools(config)
@@ -291,6 +256,48 @@ Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& c
   data->names = pools.names;
   TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
   return std::shared_ptr<const LinearData>(std::move(data));
+}
+
+}  // namespace
+
+// The rows contain what the vectorizer makes of the texts.
+std::string LinearData::Identity() const {
+  std::uint32_t checksum = 0;
+  std::size_t entries = 0;
+  for (const LinearSet* set : {&train, &validation_split, &test}) {
+    checksum = Checksum(set->rows.begins, checksum);
+    checksum = Checksum(set->rows.columns, checksum);
+    checksum = Checksum(set->rows.values, checksum);
+    checksum = Checksum(set->labels, checksum);
+    checksum = Checksum(set->targets, checksum);
+    entries += set->rows.columns.size();
+  }
+  // Lengths separate the names, and the terms.
+  const auto add = [&](const std::string& name) {
+    const std::string text = fmt::format("{} {}", name.size(), name);
+    checksum = Crc32c(std::as_bytes(std::span(text)), checksum);
+  };
+  for (const std::string& name : names) add(name);
+  if (vectorizer) {
+    for (const std::string& term : vectorizer->terms()) add(term);
+  }
+  return fmt::format(
+      "{} examples to learn, {} held out, {} to test, {} classes, {} features, {} entries, "
+      "checksum {:08x}",
+      train.size(), validation_split.size(), test.size(), names.size(), train.rows.width, entries,
+      checksum);
+}
+
+// Only the name decides, since a table of texts may begin alike.
+bool IsSvmlightPath(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  return extension == ".svm" || extension == ".svmlight" || extension == ".libsvm";
+}
+
+// Roles of one process, and copies of an algorithm, have one copy of the data.
+Result<std::shared_ptr<const LinearData>> LoadLinearData(const TrainingConfig& config) {
+  static SharedData<LinearData>& shared = *new SharedData<LinearData>();
+  return shared.Get(DataKeyOf(config), [&config] { return ReadLinearData(config); });
 }
 
 // For the same data, the settings of a config with these settings are the same.

@@ -14,6 +14,7 @@
 #include "core/base/philox.h"
 #include "core/storage/crc32c.h"
 #include "core/storage/storage.h"
+#include "datasets/shared_data.h"
 #include "datasets/text/length_bucketing.h"
 #include "datasets/text/token_cache.h"
 #include "learners/supervised/tokenizer_settings.h"
@@ -244,10 +245,8 @@ Status AddUnlabeled(const TrainingConfig& config, const TokenizedDataset& unlabe
   return Status::Ok();
 }
 
-}  // namespace
-
 // Steps: tokenizer, labeled texts, splits, unlabeled texts, checks.
-Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& config) {
+Result<std::shared_ptr<const ReviewData>> ReadReviewData(const TrainingConfig& config) {
   auto data = std::make_shared<ReviewData>();
   TROOP_RETURN_IF_ERROR(CheckTokenizerSettings(config.data, config.model.pretrained));
   auto tokenizer = OpenVocabulary(config.data.vocabulary, config.data.cased);
@@ -278,6 +277,14 @@ Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& c
   data->lengths = LengthsOf(data->train);
   TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
   return std::shared_ptr<const ReviewData>(std::move(data));
+}
+
+}  // namespace
+
+// Roles of one process, and copies of an algorithm, have one copy of the data.
+Result<std::shared_ptr<const ReviewData>> LoadReviewData(const TrainingConfig& config) {
+  static SharedData<ReviewData>& shared = *new SharedData<ReviewData>();
+  return shared.Get(DataKeyOf(config), [&config] { return ReadReviewData(config); });
 }
 
 std::int64_t BatchesOfEpoch(const TrainingConfig& config, std::int64_t samples) {

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
+#include "fleet/config/resolve_supervised.h"
 #include "tests/fleet/coordinator_world.h"
 
 namespace troop {
@@ -105,6 +108,66 @@ TEST(RoleNodeTest, ReleasesSlotWithReasonWhenStartFails) {
   EXPECT_TRUE(std::ranges::any_of(roles, [](const RoleView& role) {
     return role.role == Role::kLearner && role.last_error == "the run's folder is not here";
   }));
+}
+
+// Jobs run when the test says so.
+class HeldExecutor final : public Executor {
+ public:
+  Result<Job> Submit(std::string_view, std::function<void()> work) override {
+    work_ = std::move(work);
+    return Job{1};
+  }
+  bool TakeDone(Job) override { return std::exchange(done_, false); }
+  bool holds() const { return bool(work_); }
+  void Run() { std::exchange(work_, nullptr)(), done_ = true; }
+
+ private:
+  std::function<void()> work_;
+  bool done_ = false;
+};
+
+// Former fault: a role that read its data for fleet.stall_timeout_s was killed as hung, and its
+// successor, too.
+TEST(RoleNodeTest, SendsHeartbeatsWhileItReadsData) {
+  Config config;
+  config.learner.algorithm = AlgorithmKind::kClassifier;
+  config.model.architecture = ModelArchitecture::kCnn;
+  config.data.images = TROOP_SOURCE_DIR "/tests/fixtures/images/idx";
+  config.data.validation_split = 0.5;
+  config.run.epochs = 1;
+  const Status resolved = ResolveSupervised(&config);
+  ASSERT_TRUE(resolved.ok()) << resolved.message();
+  const auto hub = MakeSimHub();
+  const auto there = hub->MakeNetwork(), here = hub->MakeNetwork();
+  const auto run = MakeMemoryStorage();
+  auto coordinator =
+      *Coordinator::Make({.config = config, .run = run.get(), .listen = [](Role, std::int32_t) {
+                            return std::string();
+                          }});
+  const auto listener = *there->Listen("inproc://coordinator", coordinator.get());
+  HeldExecutor executor;
+  RoleNode node({.role = Role::kEvaluator,
+                 .coordinator = "inproc://coordinator",
+                 .network = here.get(),
+                 .executor = &executor});
+  Time now{Seconds(10)};
+  const auto steps = [&](int count) {
+    for (int i = 0; i < count; ++i, now += Milliseconds(10)) {
+      there->Pump(now);
+      coordinator->Step(now);
+      here->Pump(now);
+      ASSERT_NE(node.Step(now).what, StepStatus::kDone) << node.result().message();
+    }
+  };
+  // Longer than fleet.stall_timeout_s.
+  steps(6000);
+  EXPECT_TRUE(executor.holds());
+  EXPECT_FALSE(node.playing());
+  ASSERT_EQ(coordinator->members().size(), 1u);
+  EXPECT_LT(coordinator->members()[0].heartbeat_age_s, 2);
+  executor.Run();
+  steps(10);
+  EXPECT_TRUE(node.playing());
 }
 
 TEST(RoleNodeTest, EndsWhenCoordinatorDoesNotAnswer) {
