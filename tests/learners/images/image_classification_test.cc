@@ -187,7 +187,8 @@ TEST(ImageClassificationTest, NonFiniteStatisticsRefuseUpdate) {
   const TrainingConfig config = ImageConfig();
   const auto algorithm = Make(config);
   Compute(algorithm.get());
-  const ParamSpec& variance = Named(*ModuleOf(config), "features.1.running_var");
+  const auto module = ModuleOf(config);
+  const ParamSpec& variance = Named(*module, "features.1.running_var");
   EXPECT_TRUE(std::isfinite(algorithm->GradientNorm()));
   algorithm->gradient()[std::size_t(variance.offset)] = std::numeric_limits<float>::infinity();
   EXPECT_TRUE(std::isnan(algorithm->GradientNorm()));
