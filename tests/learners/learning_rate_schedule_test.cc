@@ -65,6 +65,8 @@ TEST(RateScheduleTest, StepMultipliesAtMilestones) {
   config.optimizer.lr_schedule = LrSchedule::kStep;
   config.optimizer.lr_milestones = {0.3, 0.7};
   ExpectRates(config, {1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01});
+  // The progress of a job's later updates is a sum, which may be rounded down.
+  EXPECT_EQ(LearningRateSchedule(config).Fraction(std::nextafter(0.3, 0.0)), 0.1);
   config.optimizer.lr_milestone_factor = 0.5;
   config.optimizer.lr_milestones = {1.0 / 3, 2.0 / 3};
   ExpectRates(config, {1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25});
