@@ -175,7 +175,7 @@ class JsonLines final : public TextFileReader {
   std::vector<std::string> chosen_;
 };
 
-constexpr std::size_t kUnpackedBytesMax = std::size_t{2} << 30;  // of a compressed file
+constexpr std::size_t kUnpackedBytesMax = std::size_t{2} << 30;  // limit for a compressed file
 
 // Kind of a file: its extension, without that of the compression.
 std::string KindOf(const fs::path& path) {

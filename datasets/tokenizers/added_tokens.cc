@@ -125,7 +125,7 @@ std::int32_t AddedTokenizer::Longest(std::string_view text, const PieceTrie& tri
 template <class Emit>
 void AddedTokenizer::Split(std::string_view text, const PieceTrie& trie, const Emit& emit) const {
   std::size_t done = 0;       // end of the last token with its white space
-  std::size_t space_end = 0;  // of the last white space that was looked at; bounds the time
+  std::size_t space_end = 0;  // end of the last run of white space; bounds the time
   for (std::size_t at = 0; at < text.size();) {
     std::size_t bytes = 0;
     const std::int32_t index = Longest(text.substr(at), trie, &bytes);

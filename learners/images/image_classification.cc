@@ -140,7 +140,7 @@ Result<ImageOutcome> ImageClassification::ComputeParts(GradientWatch* watch) {
   const BatchSchedule::Batch batch = order_.BatchOf(progress_ ? progress_->batches : updates());
   const std::vector<std::int32_t> mine = ShareOf(batch);
   // Every learner computes the whole order, and takes its part.
-  std::vector<std::int32_t> labels;  // of the whole batch, for the mean weight
+  std::vector<std::int32_t> labels;  // those of the whole batch, for the mean weight
   for (const std::int32_t i : batch.samples)
     labels.push_back(parts_.data->train.labels[std::size_t(i)]);
   const std::int64_t asked = config_.learner.micro_batch_size;

@@ -59,7 +59,7 @@ class ImageStep {
   };
   struct Gradient {
     std::span<float> gradient;  // [P], accumulated into
-    float scale = 1;            // of each image's loss
+    float scale = 1;            // factor of each image's loss
     GradientWatch* watch = nullptr;
   };
   // Inference, with the running statistics. Errors: kInvalidArgument: the shape does not fit.
@@ -81,7 +81,7 @@ class ImageStep {
   Tensor logits_;
   std::vector<float> statistics_;  // [P], of one pass
   MutableBuffer cache_, workspace_;
-  std::size_t cache_bytes_ = 0;  // of this batch
+  std::size_t cache_bytes_ = 0;  // needed by this batch
 };
 
 }  // namespace troop

@@ -25,7 +25,7 @@ namespace {
 // Examples as they were read. Rows of svmlight files are complete; texts become rows later.
 struct Pool {
   std::vector<LabeledText> examples;
-  SparseRows rows;  // of svmlight files, else empty
+  SparseRows rows;  // rows of svmlight files, else empty
 };
 // All examples that the config names.
 struct Pools {

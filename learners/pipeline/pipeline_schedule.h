@@ -25,7 +25,7 @@ enum class StageOpKind {
   kBackwardInput,   // gradient of the input only
   kBackwardWeight,  // gradient of the weights, after kBackwardInput of the same micro-batch
   kSend,            // a result of the chunk to the stage of the neighboring chunk; asynchronous
-  kReceive,         // what the neighboring chunk's stage sent for the chunk
+  kReceive,         // the message of the stage of the neighboring chunk
   kUpdate,          // optimizer step of all chunks of the stage from the gradients added up so far
 };
 constexpr auto EnumNames(StageOpKind) {
@@ -121,6 +121,6 @@ StageMemory PeakMemory(const PipelineSchedule& schedule, std::int64_t stage);
 inline constexpr std::int64_t kStagesMax = 1024;
 inline constexpr std::int64_t kChunksMax = 1 << 16;
 inline constexpr std::int64_t kMicroBatchesMax = 1 << 24;
-inline constexpr std::int64_t kStageOpsMax = 1 << 24;  // of all stages
+inline constexpr std::int64_t kStageOpsMax = 1 << 24;  // sum over all stages
 
 }  // namespace troop
