@@ -126,11 +126,11 @@ void ActorNode::AssignExploration(std::int64_t place, std::int64_t places) {
 }
 
 TrajectorySpec ActorNode::Trajectory() const {
-  return TrajectoryFor(
-      {.unroll_length = config_.actor.unroll_length,
-       .numbers_per_step = NumbersPerStep(config_.model.algorithm, config_.value_clip),
-       .state_columns = StateColumns(config_.model.network.layers)},
-      runner_->spec());
+  return TrajectoryFor({.unroll_length = config_.actor.unroll_length,
+                        .numbers_per_step = NumbersPerStep(config_.model.algorithm,
+                                                           config_.value_clip, config_.synchronous),
+                        .state_columns = StateColumns(config_.model.network.layers)},
+                       runner_->spec());
 }
 
 // Only R2D2 learns n-step returns within unrolls, and rescales values.

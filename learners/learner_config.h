@@ -101,6 +101,11 @@ inline std::string_view AlgorithmName(const LearnerConfig& config) {
 // evaluator, but no environment, actors or replay.
 inline bool IsSupervised(const LearnerConfig& config) { return IsSupervised(config.algorithm); }
 
+// Numbers per step that the items of a run carry (nn/models/algorithm_kind.h).
+inline std::int64_t NumbersPerStep(const LearnerConfig& config) {
+  return NumbersPerStep(config.algorithm, config.value_clip, config.synchronous);
+}
+
 // True for runs that learn from recorded episodes alone, which have neither actors nor replay.
 inline bool IsOffline(const LearnerConfig& config) {
   return !IsSupervised(config) && !config.demonstrations.empty() && config.demonstration_share == 1;

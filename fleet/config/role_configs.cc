@@ -46,7 +46,7 @@ ReplaySetup ReplaySetupOf(const Config& config) {
           .replay = config.replay,
           .n_step = config.actor.n_step,
           .unroll_length = config.actor.unroll_length,
-          .numbers_per_step = NumbersPerStep(config.learner.algorithm, config.learner.value_clip),
+          .numbers_per_step = NumbersPerStep(config.learner),
           .state_columns = StateColumns(config.network.layers),
           .burn_in = config.actor.burn_in,
           .frame_stack = config.env.frame_stack,

@@ -63,9 +63,11 @@ Steps Correct(const PolicyGradientInput& in, std::size_t count, float* priority)
     double sum = 0;
     for (std::int32_t t = 0; t < length; ++t) {
       const std::size_t at = first + std::size_t(t);
-      steps.error[at] = target[std::size_t(t)] - value[std::size_t(t)];
+      const double wanted = in.target ? in.target[steps.index[at]] : target[std::size_t(t)];
+      steps.error[at] = wanted - value[std::size_t(t)];
       // PPO: GAE instead of IMPALA's one-step advantage of the targets.
       if (in.ratio_clip > 0) steps.advantage[at] = steps.error[at];
+      if (in.target) steps.advantage[at] = in.advantage[steps.index[at]];
       sum += std::abs(steps.error[at]);
     }
     priority[i] = float(sum / double(length));

@@ -15,6 +15,8 @@ struct PolicyGradientInput {
   const float* out = nullptr;            // [F, K + 1]: of π, then the value V
   const float* log_mu = nullptr;         // [B, S]: log μ(a|s) of the policy that acted
   const float* mu_value = nullptr;       // [B, S]: V(s) of its network; read with value_clip only
+  const double* target = nullptr;        // [B, S]: v_t, and with it
+  const double* advantage = nullptr;     // [B, S]: A_t; nullptr: V-trace's of the current values
   const float* reward = nullptr;         // [B, S], not clipped yet
   const float* discount = nullptr;       // [B, S], without γ: 0 where the step terminated, else 1
   const std::int32_t* length = nullptr;  // [B]: 1 to S
@@ -59,9 +61,10 @@ struct PolicyGradientSummary {
 // target_kl trains the value only: its policy and entropy terms are 0. That is the early stop of
 // OpenAI's Spinning Up, decided by each batch for itself.
 // Targets v_t and advantages are V-trace's (kernels/loss/vtrace_return.h) of the current values and
-// policy, and constants. While both policies are equal, ρ̄ = c̄ = 1 make PPO's A_t the GAE(λ). All
-// terms are means over the steps, times the unroll's weight. As in DqnLoss, arrays are f32, all
-// between them is f64, and a value that is used and not finite makes `loss` not finite. O(F K).
+// policy, and constants, unless the caller computed them before (`target`). While both policies are
+// equal, ρ̄ = c̄ = 1 make PPO's A_t the GAE(λ). All terms are means over the steps, times the
+// unroll's weight. As in DqnLoss, arrays are f32, all between them is f64, and a value that is used
+// and not finite makes `loss` not finite. O(F K).
 PolicyGradientSummary PolicyGradientLoss(const PolicyGradientInput& in,
                                          const PolicyGradientOutput& out);
 

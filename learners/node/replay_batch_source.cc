@@ -131,7 +131,7 @@ ReplaySetup ReplayBatchSource::Setup() const {
           .replay = config_.replay,
           .n_step = config_.n_step,
           .unroll_length = config_.unroll_length,
-          .numbers_per_step = NumbersPerStep(config_.learner.algorithm, config_.learner.value_clip),
+          .numbers_per_step = NumbersPerStep(config_.learner),
           .state_columns = StateColumns(config_.network.layers),
           .burn_in = config_.burn_in,
           .frame_stack = config_.frame_stack,

@@ -17,7 +17,7 @@ enum class AlgorithmKind : std::uint8_t {
   kR2d2,             // recurrent replay distributed DQN (Kapturowski et al. 2019)
   kPqn,              // parallelized Q-network (Gallici et al. 2024)
   kVtrace,           // IMPALA: actor-critic with V-trace (Espeholt et al. 2018)
-  kPpo,              // proximal policy optimization, asynchronous (Schulman et al. 2017)
+  kPpo,              // proximal policy optimization (Schulman et al. 2017)
   kClassifier,       // supervised: classification of texts
   kMaskedLm,         // supervised: masked-LM pre-training (Devlin et al. 2019)
   kExternal,         // another program computes the updates of an agent
@@ -43,10 +43,11 @@ constexpr bool IsActorCritic(AlgorithmKind kind) {
   return kind == AlgorithmKind::kVtrace || kind == AlgorithmKind::kPpo;
 }
 // Numbers per step that the items of an algorithm carry: the log-probability of the action, and
-// with learner.value_clip the value of the observation, each of all steps in turn.
-constexpr std::int64_t NumbersPerStep(AlgorithmKind kind, double value_clip) {
+// with learner.value_clip or learner.synchronous PPO's value of the observation, each of all steps
+// in turn.
+constexpr std::int64_t NumbersPerStep(AlgorithmKind kind, double value_clip, bool synchronous) {
   if (!IsActorCritic(kind)) return 0;
-  return kind == AlgorithmKind::kPpo && value_clip > 0 ? 2 : 1;
+  return kind == AlgorithmKind::kPpo && (value_clip > 0 || synchronous) ? 2 : 1;
 }
 // True for the algorithms that learn from unrolls (actor.unroll_length) instead of transitions.
 constexpr bool LearnsFromUnrolls(AlgorithmKind kind) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -371,6 +372,93 @@ TEST(ActorCriticTest, LearnsBestActionsFromUniformDataUpToTheClip) {
       // The value approaches the reward of the policy, which is 1.
       EXPECT_GT(report.q_mean, 0.7);
     }
+  }
+}
+
+// Names the rows, which belong to a rollout of these weights.
+void NameRows(SampleBatch* b, std::uint64_t version) {
+  for (std::size_t i = 0; i < b->key.size(); ++i)
+    b->key[i] = {.slot = std::uint32_t(i), .generation = 1, .shard = 0};
+  std::ranges::fill(b->policy_version, version);
+}
+
+// GAE(λ) of one unroll by its definition, Σ (γλ)^k δ_{t+k}, from f64 values of all its frames.
+std::vector<double> GaeOf(const SampleBatch& b, std::size_t row, const std::vector<double>& value,
+                          double gamma, double lambda) {
+  std::vector<double> advantage;
+  const auto length = std::size_t(b.length[row]);
+  for (std::size_t t = 0; t < length; ++t) {
+    double sum = 0, factor = 1;
+    for (std::size_t k = t; k < length; ++k) {
+      const std::size_t at = row * kUnrollSteps + k;
+      const double going = double(b.discount.as<float>()[at]);
+      const double ahead = going == 0 ? 0 : gamma * value[k + 1];
+      sum += factor * (double(b.reward.as<float>()[at]) + ahead - value[k]);
+      factor *= gamma * lambda * going;
+    }
+    advantage.push_back(sum);
+  }
+  return advantage;
+}
+
+// Expected report of a batch of a rollout, by loops: -mean min(r A, clip(r) A), and the mean of
+// |A + V_μ - V| of each unroll. out: of the current weights; last: of the first use.
+struct WantedOfRollout {
+  WantedOfRollout(const SampleBatch& b, const LossOutside& outside, const LearnerConfig& l,
+                  const std::vector<float>& out, const std::vector<float>& last) {
+    std::size_t frame = 0, steps = 0;
+    for (std::size_t row = 0; row < b.length.size(); ++row) {
+      const auto length = std::size_t(b.length[row]);
+      std::vector<double> value;
+      for (std::size_t t = 0; t < length; ++t)
+        value.push_back(double(outside.mu_value[row * kUnrollSteps + t]));
+      value.push_back(double(last[(frame + length) * (kActions + 1) + kActions]));
+      const std::vector<double> gae = GaeOf(b, row, value, l.gamma, l.lambda);
+      double error = 0;
+      for (std::size_t t = 0; t < length; ++t) {
+        const float* logits = &out[(frame + t) * (kActions + 1)];
+        double all = 0;
+        for (std::size_t a = 0; a < kActions; ++a) all += std::exp(double(logits[a]));
+        const std::size_t at = row * kUnrollSteps + t;
+        const double log_pi = double(logits[b.action.as<std::int32_t>()[at]]) - std::log(all);
+        const double ratio = std::exp(log_pi - double(outside.log_mu[at]));
+        const double bound = std::clamp(ratio, 1 - l.ratio_clip, 1 + l.ratio_clip);
+        policy_loss -= double(b.weight[row]) * std::min(ratio * gae[t], bound * gae[t]);
+        error += std::abs(gae[t] + value[t] - double(logits[kActions]));
+        ++steps;
+      }
+      priority.push_back(error / double(length));
+      frame += length + 1;
+    }
+    policy_loss /= double(steps);
+  }
+  double policy_loss = 0;
+  std::vector<double> priority;
+};
+
+// Later epochs use the advantages and targets of the first one, whatever has been learned since.
+TEST(ActorCriticTest, EpochsOfRolloutShareItsAdvantages) {
+  TrainingConfig config = ActorCriticConfig(AlgorithmKind::kPpo);
+  config.learner.synchronous = true;
+  config.learner.normalize_advantages = false;
+  config.learner.lambda = 0.8;
+  config.optimizer.learning_rate = 0.05;
+  const auto made = Make(config);
+  SampleBatch b = StochasticBatch(5, 8);
+  AddValues(&b, 8);
+  const LossOutside outside(config, Env(), b);
+  std::vector<float> last;
+  for (std::uint64_t update = 0; update < 6; ++update) {
+    SCOPED_TRACE(update);
+    NameRows(&b, 1 + update / 3);
+    const std::vector<float> out = outside.Outputs(made->value());
+    if (update % 3 == 0) last = out;  // a new rollout
+    const WantedOfRollout want(b, outside, config.learner, out, last);
+    std::vector<float> priority(5);
+    const auto report = made->Update(b, 0, priority);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_NEAR(report->policy_loss, want.policy_loss, 1e-5);
+    for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(priority[i], want.priority[i], 1e-5) << i;
   }
 }
 
