@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE))
 import curves  # noqa: E402
 import games  # noqa: E402
 import harness  # noqa: E402
+import onpolicy  # noqa: E402
 import readme  # noqa: E402
 import replay  # noqa: E402
 import runs  # noqa: E402
@@ -54,6 +55,16 @@ class CurvesTest(unittest.TestCase):
         curve = dict(curves.mean_curve(runs, 100))
         for steps, value in ((0, 5.0), (25, 17.5), (50, 30.0), (100, 5.0)):
             self.assertAlmostEqual(curve[steps], value)
+
+
+class OnPolicyTest(unittest.TestCase):
+    def test_a_score_counts_down_to_the_lower_end_of_the_peers_interval(self):
+        # 480 to 500: mean 490, variance 62.5, so 2.776 * sqrt(62.5 / 5) = 9.8 below.
+        peer = [480.0, 485.0, 490.0, 495.0, 500.0]
+        self.assertTrue(onpolicy.reached([480.5] * 5, peer))
+        self.assertFalse(onpolicy.reached([480.0] * 5, peer))
+        self.assertTrue(onpolicy.reached([500.0], [500.0]))
+        self.assertFalse(onpolicy.reached([499.0], [500.0]))
 
 
 TRAINS = r"""#!/bin/sh

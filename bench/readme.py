@@ -10,13 +10,13 @@ BENCHMARKS = "docs/benchmarks.md"
 BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
 HEADLINES_BEGIN, HEADLINES_END = "<!-- headlines:begin -->", "<!-- headlines:end -->"
 GAMES_BEGIN, GAMES_END = "<!-- games:begin -->", "<!-- games:end -->"
-SUITES = ("env", "nn", "supervised", "imdb", "learn", "games", "pong", "gorila", "e2e",
+SUITES = ("env", "nn", "supervised", "imdb", "learn", "onpolicy", "games", "pong", "gorila", "e2e",
           "replay", "collective", "paramserver", "codec", "sharding", "text", "deploy", "faults",
           "soak", "fleet")
 TITLES = {"env": "Environments", "nn": "Networks", "supervised": "Supervised training",
           "imdb": "Reviews",
-          "learn": "Learning", "games": "Games", "pong": "Atari", "gorila": "Gorila",
-          "e2e": "End to end",
+          "learn": "Learning", "onpolicy": "On-policy learning", "games": "Games",
+          "pong": "Atari", "gorila": "Gorila", "e2e": "End to end",
           "replay": "Replay", "collective": "Collectives",
           "paramserver": "Parameter shards", "codec": "Codecs of gradients",
           "sharding": "Sharding of parameters", "text": "Tokens", "deploy": "Deployed policies",
@@ -37,6 +37,10 @@ ABOUT = {
     "learn": "Mean return of the final evaluation and wall-clock time of the whole training "
              "command on small problems, as medians over seeds; the median seed must have solved "
              "the problem. `worst return` is the return of the worst seed.",
+    "onpolicy": "Agent steps per second of whole runs of synchronous PPO on two cores, start of "
+                "the fleet and final evaluation included for Troop, and the return after them. "
+                "Peers have the same network, rollouts and minibatches, and the fastest of their "
+                "settings; their time begins after their start.",
     "games": "Return in the MinAtar-compatible games, compared with published DQN results; and "
              "wall-clock time, compared with Stable-Baselines3, which has the same network and "
              "makes one update per step.",

@@ -95,8 +95,8 @@ class ActorWorld {
             .replay = config_.replay,
             .n_step = config_.actor.n_step,
             .unroll_length = config_.actor.unroll_length,
-            .numbers_per_step = NumbersPerStep(config_.model.algorithm, config_.value_clip,
-                                               config_.synchronous),
+            .numbers_per_step =
+                NumbersPerStep(config_.model.algorithm, config_.value_clip, config_.synchronous),
             .state_columns = StateColumns(config_.model.network.layers),
             .burn_in = config_.actor.burn_in,
             .frame_stack = config_.env.frame_stack};
