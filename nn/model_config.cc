@@ -20,7 +20,9 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
            "Folder with initial weights in Hugging Face format (config.json, model.safetensors), "
            "such as the folder model/ of a run. The architecture, the sizes, model.hidden_act and "
            "model.layer_norm_eps come from config.json, unless they are set; then they must equal "
-           "those. A missing head is initialized randomly. Empty means random weights."},
+           "those. A missing head is initialized randomly. For images model.safetensors with the "
+           "names of torchvision; a last layer for another number of classes is initialized "
+           "randomly. Empty means random weights."},
           c.pretrained);
   v.Visit({.name = "model.problem_type",
            .doc = "classifier: what the model predicts for a text: one class, any number of "

@@ -22,6 +22,7 @@
 #include "nn/export/c_policy.h"
 #include "nn/export/onnx_policy.h"
 #include "nn/export/onnx_text_model.h"
+#include "nn/io/image_weights.h"
 #include "nn/models/text_model.h"
 
 namespace troop {
@@ -78,12 +79,19 @@ std::string TextModelJson(const Config& config) {
   return json.str();
 }
 
-// A text model as an ONNX model.
+// A text model as an ONNX model, an image classifier as a state dict of torchvision.
 Result<Buffer> EncodeTextModel(const LoadedCheckpoint& loaded, ExportFormat format) {
   if (ClassifiesImages(loaded.config.model.architecture)) {
-    return InvalidArgument(
-        "{}: an image classifier ({}) can't be exported; use troop predict or troop eval",
-        loaded.path, EnumName(loaded.config.model.architecture));
+    if (format != ExportFormat::kSafetensors) {
+      return InvalidArgument(
+          "{}: an image classifier ({}) can't be exported as \"{}\"; use --format safetensors, "
+          "which "
+          "torchvision's model loads",
+          loaded.path, EnumName(loaded.config.model.architecture), EnumName(format));
+    }
+    TROOP_ASSIGN_OR_RETURN(const auto module, MakeTextModel(ModelSetupOf(loaded.config)));
+    TROOP_RETURN_IF_ERROR(NamedParameters(loaded, *module).status());
+    return EncodeSafetensors(SaveImageWeights(*module, loaded.weights()));
   }
   // Its input would be sparse rows, which ONNX models of texts do not have.
   if (IsLinearModel(loaded.config)) {
@@ -147,7 +155,8 @@ void RegisterExport(CLI::App& app, ChosenCommand* chosen) {
       ->add_option_function<std::string>(
           "--format",
           [options](const std::string& name) { options->format = *ParseEnum<ExportFormat>(name); },
-          "safetensors (default), for libtroop_policy; onnx; or c, for microcontrollers")
+          "safetensors (default), for libtroop_policy or of an image classifier for torchvision; "
+          "onnx; or c, for microcontrollers")
       ->check(CLI::IsMember(std::vector<std::string>{"safetensors", "onnx", "c"}))
       ->type_name("FORMAT");
   command->add_option("--out", options->output, "the file (policy.FORMAT)");

@@ -28,10 +28,11 @@ struct ExportOptions {
   ExportFormat format = ExportFormat::kSafetensors;
   std::string output;  // empty: policy.FORMAT in the present folder; of C, prefix of names
 };
-// Writes the policy of a checkpoint, or a text classifier (only kOnnx), to one file, atomically,
+// Writes the policy of a checkpoint, a text classifier (only kOnnx), or an
+// image classifier (only kSafetensors, SaveImageWeights), to one file, atomically,
 // and returns the file's path. The environment of an agent's run is made once, because its spec is
-// part of the policy. Errors: those of LoadCheckpoint and of the format; kInvalidArgument: a text
-// model in another format.
+// part of the policy. Errors: those of LoadCheckpoint and of the format; kInvalidArgument: a model
+// in another format.
 Result<std::string> ExportPolicy(const ExportOptions& options);
 
 // Adds `troop export` to `app`.

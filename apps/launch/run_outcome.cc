@@ -80,8 +80,6 @@ void ReportSupervised(const RunFolder& folder, const RunView& view) {
   } else if (folder.config.model.architecture == ModelArchitecture::kLstm) {
     fmt::print("model: {}/{} (for troop predict; not loadable with Hugging Face transformers)\n",
                folder.path, view.checkpoint);
-  } else if (ClassifiesImages(folder.config.model.architecture)) {
-    fmt::print("model: {}/{} (for troop predict)\n", folder.path, view.checkpoint);
   }
 }
 

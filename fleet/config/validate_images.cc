@@ -80,7 +80,6 @@ SetKeys KeysOfTextModels(const Config& c) {
       {"data.truncation_side", d.truncation_side != data.truncation_side},
       {"data.word_dropout", d.word_dropout != data.word_dropout},
       {"data.cache", d.cache != data.cache},
-      {"model.pretrained", !m.pretrained.empty()},
       {"model.vocab_size", m.vocab_size != model.vocab_size},
       {"model.hidden_size", m.hidden_size != model.hidden_size},
       {"model.embedding_size", m.embedding_size != model.embedding_size},

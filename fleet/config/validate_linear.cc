@@ -64,6 +64,7 @@ SetKeys IgnoredKeys(const Config& c) {
           {"learner.max_grad_norm", c.learner.max_grad_norm != learner.max_grad_norm},
           {"learner.class_weights", c.learner.class_weights != learner.class_weights},
           {"learner.init_from", c.learner.init_from != learner.init_from},
+          {"model.pretrained", !c.model.pretrained.empty()},
           {"model.output_bias", c.model.output_bias != 0}};
 }
 

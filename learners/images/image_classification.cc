@@ -221,6 +221,11 @@ Result<std::unique_ptr<Algorithm>> MakeImageClassification(const TrainingConfig&
                                                            const ImageTransform& transform) {
   TROOP_ASSIGN_OR_RETURN(auto module, MakeTextModel(ModelSetupOf(config)));
   TROOP_ASSIGN_OR_RETURN(auto trained, MakeTextTrainState(config, module.get()));
+  if (!config.model.pretrained.empty()) {
+    std::vector<float> value(trained->value().size());
+    TROOP_RETURN_IF_ERROR(FirstWeights(config, *module, value));
+    trained->Begin(value);
+  }
   return std::unique_ptr<Algorithm>(
       new ImageClassification(config, {.data = std::move(data),
                                        .transform = transform,

@@ -17,6 +17,7 @@
 #include "learners/supervised/tokenizer_settings.h"
 #include "learners/train_state.h"
 #include "nn/io/hugging_face.h"
+#include "nn/io/image_model_files.h"
 #include "nn/models/model.h"
 #include "nn/models/text_model.h"
 #include "nn/transformer/family.h"
@@ -202,6 +203,7 @@ void DropOtherClasses(const TransformerOptions& wanted, Pretrained* there, bool 
 // tell: log the parameters that keep their random initial values.
 Status LoadPretrained(const TrainingConfig& config, const Module& whole, std::span<float> value,
                       bool tell) {
+  if (ClassifiesImages(config)) return LoadPretrainedImages(config.model, whole, value, tell);
   const std::string& path = config.model.pretrained;
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   Result<Pretrained> pretrained = ReadPretrained(storage.get(), "");
@@ -469,6 +471,7 @@ Status CheckPretrainedFiles(const TrainingConfig& config) {
   const std::string& path = config.model.pretrained;
   if (!IsSupervised(config.learner) || path.empty()) return Status::Ok();
   TROOP_RETURN_IF_ERROR(CheckPretrained(config.model));
+  if (ClassifiesImages(config)) return CheckPretrainedImages(path);
   TROOP_ASSIGN_OR_RETURN(const auto storage, MakeDiskStorage(path));
   return ReadPretrained(storage.get(), "").status().WithContext("model.pretrained: " + path);
 }
@@ -506,9 +509,12 @@ Result<std::unique_ptr<Algorithm>> MakeSupervised(const TrainingConfig& config,
 // Writes the files that transformers needs to load model and tokenizer.
 Status WriteModel(const TrainingConfig& config, Storage* run, const Module& module,
                   std::span<const float> value) {
-  // transformers has no LSTM, and no classifier of images of these kinds.
-  if (config.model.architecture == ModelArchitecture::kLstm || ClassifiesImages(config))
-    return Status::Ok();
+  if (ClassifiesImages(config)) {
+    const ImageModelForm form{&config.model, config.data.image_mean, config.data.image_deviation};
+    return WriteImageModel(form, module, value, kModelFolder, run);
+  }
+  // transformers has no LSTM.
+  if (config.model.architecture == ModelArchitecture::kLstm) return Status::Ok();
   TROOP_ASSIGN_OR_RETURN(const TransformerOptions options, TextModelOptions(ModelSetupOf(config)));
   TROOP_RETURN_IF_ERROR(WritePretrained(run, kModelFolder, options, module, value));
   return WriteTokenizer(config.data, kModelFolder, run);

@@ -160,7 +160,8 @@ double TrainingFlops(const TrainingConfig& config, const TextBatch& batch, LastL
 
 // Exports the trained model for other programs and `troop predict`: model/ in the run folder, with
 // config.json, model.safetensors, the vocabulary under its transformers names and
-// tokenizer_config.json (WriteTokenizer). An LSTM is not exported. Blocks on the disk.
+// tokenizer_config.json (WriteTokenizer); of an image classifier the files of WriteImageModel. An
+// LSTM is not exported. Blocks on the disk.
 Status WriteModel(const TrainingConfig& config, Storage* run, const Module& module,
                   std::span<const float> value);
 inline constexpr char kModelFolder[] = "model";

@@ -3,6 +3,8 @@
 #include "nn/io/image_weights.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -44,9 +46,19 @@ Result<ConstTensor> Find(const TensorFile& file, const ParamSpec& spec) {
   }
   const ConstTensor& tensor = found->second;
   const TensorSpec expected{DType::kF32, TheirShape(spec)};
-  if (tensor.spec() == expected) return tensor;
-  return InvalidArgument("the tensor {:?} is {}, must be {}", spec.name, tensor.spec().ToString(),
-                         expected.ToString());
+  if (tensor.spec() != expected) {
+    return InvalidArgument("the tensor {:?} is {}, must be {}", spec.name, tensor.spec().ToString(),
+                           expected.ToString());
+  }
+  // A negative variance would become NaN with the first image.
+  const float least =
+      spec.name.ends_with(".running_var") ? 0 : std::numeric_limits<float>::lowest();
+  for (const float x : tensor.as<float>()) {
+    if (std::isfinite(x) && x >= least) continue;
+    return DataLoss("the tensor {:?} has the value {}, must be finite{}", spec.name, x,
+                    least == 0 ? " and not negative" : "");
+  }
+  return tensor;
 }
 
 // A tensor that no parameter has belongs to another model.
@@ -83,6 +95,7 @@ Status LoadImageWeights(const TensorFile& file, const Module& module, std::span<
 
 TensorFile SaveImageWeights(const Module& module, std::span<const float> value) {
   TensorFile file;
+  file.metadata["format"] = "pt";  // PyTorch's loaders expect it
   for (const ParamSpec& spec : module.params()) {
     Tensor tensor(DType::kF32, TheirShape(spec));
     const float* const from = value.data() + spec.offset;
@@ -91,6 +104,24 @@ TensorFile SaveImageWeights(const Module& module, std::span<const float> value) 
     file.tensors.emplace(spec.name, std::move(tensor));
   }
   return file;
+}
+
+// The head is the last layer: its weights [classes, inputs], and its biases.
+std::vector<std::string> KeepOwnHead(const Module& module, std::span<const float> value,
+                                     TensorFile* file) {
+  const std::span<const ParamSpec> head = module.params().last(2);
+  const auto weight = file->tensors.find(head[0].name), bias = file->tensors.find(head[1].name);
+  if (weight == file->tensors.end() || bias == file->tensors.end()) return {};
+  const Shape there = weight->second.spec().shape, here = head[0].shape;
+  // Other inputs are those of another network, which loading reports.
+  if (there.rank() != 2 || there[0] == here[0] || there[1] != here[1]) return {};
+  if (bias->second.spec().shape != Shape{there[0]}) return {};
+  for (const ParamSpec& spec : head) {
+    Tensor own(DType::kF32, spec.shape);
+    std::copy_n(value.begin() + spec.offset, spec.shape.elements(), own.data<float>());
+    file->tensors[spec.name] = std::move(own);
+  }
+  return {head[0].name, head[1].name};
 }
 
 }  // namespace troop

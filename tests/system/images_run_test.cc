@@ -5,6 +5,7 @@
 
 #include "core/graphics/png.h"
 #include "learners/checkpoint.h"
+#include "nn/io/safetensors.h"
 #include "tests/learners/images/idx_files.h"
 #include "tests/system/troop_process.h"
 
@@ -76,10 +77,21 @@ TEST_F(ImagesRunTest, TwoLearnersLearnDigits) {
   const auto predict = Start({"predict", run(), WriteTestImage(0), "--json"});
   ASSERT_EQ(predict->Wait(), 0) << predict->output();
   EXPECT_NE(predict->output().find("\"label\": "), std::string::npos) << predict->output();
+  // The written model is that of the last checkpoint, and begins another run.
+  const std::string file = folder() + "/last.safetensors";
+  ASSERT_EQ(Start({"export", run(), "--out", file})->Wait(), 0);
+  const auto last = DecodeSafetensors(Buffer::Copy(std::as_bytes(std::span(FileText(file)))));
+  const std::string written = FileText(run() + "/model/model.safetensors");
+  EXPECT_EQ(last->tensors.size(), 22u);
+  EXPECT_EQ(FileText(file), written);
+  const auto again = Train(Keys({"name=again", "model.pretrained=" + run() + "/model",
+                                 "run.max_updates=1", "optimizer.learning_rate=1e-9"}));
+  ASSERT_EQ(again->Wait(), 0) << again->output();
+  EXPECT_GE(Json(run("again") + "/result.json").Find("final_return_mean")->number, 88);
   const std::pair<std::vector<std::string>, const char*> refused[] = {
       {{"predict", run(), folder() + "/none.png"}, "none.png"},
       {{"predict", run()}, "name PNG or JPEG files"},
-      {{"export", run(), "--format", "onnx"}, "can't be exported"}};
+      {{"export", run(), "--format", "onnx"}, "can't be exported as \"onnx\""}};
   for (const auto& [words, says] : refused) {
     const auto command = Start(words);
     EXPECT_NE(command->Wait(), 0);

@@ -23,7 +23,6 @@ TEST(ImageKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
       {"data.reviews = \"r\"", "data.reviews: has no effect with model.architecture = \"cnn\""},
       {"data.max_length = 64", "data.max_length: has no effect"},
       {"model.dropout = 0.2", "model.dropout: has no effect"},
-      {"model.pretrained = \"p\"", "model.pretrained: has no effect"},
       {"model.problem_type = \"regression\"", "model.problem_type: has no effect"},
       {"mesh.tp = 2", "does not support tensor parallelism"},
       {"learner.sync = \"paramserver\"", "\"paramserver\" does not support"},
