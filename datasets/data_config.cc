@@ -57,6 +57,17 @@ void VisitImageKeys(DataConfig& c, ConfigVisitor& v) {
   v.Visit({"data.image_deviation",
            "Standard deviation per channel by which pixels are divided; empty means 1."},
           c.image_deviation);
+  v.Visit({"data.image_threads",
+           "Threads of each learner that decode and change the images of the next updates while it "
+           "computes; "
+           "0 means that the learner does it itself. The images are the same for any number.",
+           Between(0, 64)},
+          c.image_threads);
+  v.Visit({"data.image_cache_mb",
+           "Memory of each process for decoded images, in MiB; PNG and JPEG files beyond it are "
+           "decoded for each use, by the threads of data.image_threads.",
+           Between(0, 1 << 24)},
+          c.image_cache_mb);
 }
 
 }  // namespace

@@ -18,12 +18,14 @@ set(troop_tsan_tests
   "core/(base/(executor|log)|storage/storage)"
   "net/(curve|hostile|network|process|reconnect|wire/shared_memory)"
   "collective/.*"
+  "datasets/images/image_source"
   "replay/(codec/(batch_decoder|frame_codec)|hostile_tcp|persistence/(journal|restore)|tables|zmq)"
   "nn/(module|parallel/.*|rank_failure|transformer/transformer_ranks)"
   "paramserver/(digits|service/shard_server|shard/copy_on_write_floats|shard_threads)"
   "envs/vector/threaded_vector_env"
-  "learners/(external/external_algorithm|gpu/parallel_copy|mesh|supervised/bulk_predictor)"
-  "learners/(pipeline/stage_runner|sync/hogwild_updater)")
+  "learners/(external/external_algorithm|gpu/parallel_copy|mesh)"
+  "learners/images/image_loader"
+  "learners/(pipeline/stage_runner|supervised/bulk_predictor|sync/hogwild_updater)")
 
 # Tests that start a thread, but are excluded from tsan.
 set(troop_tsan_left_out

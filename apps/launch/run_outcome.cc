@@ -55,14 +55,16 @@ std::string ReportMeasures(const RunFolder& folder, const RunView& view) {
 
 // Prints the report of learning and its results and writes it to report.md of the run folder.
 void ReportLearning(const RunFolder& folder, const RunView& view) {
+  // Only text models count their matrix products.
+  const bool products =
+      !IsLinearModel(folder.config) && !ClassifiesImages(folder.config.model.architecture);
   // A plan compares other meshes with this one; its failure must not hide the report.
-  const Peak peak = IsLinearModel(folder.config) ? Peak{} : MeasurePeak(folder.config);
+  const Peak peak = products ? MeasurePeak(folder.config) : Peak{};
   Result<MeshPlan> plan = InvalidArgument("no plan");
   if (IsWorthAPlan(folder.config, view)) {
     plan = PlanRun(folder.config);
     if (!plan.ok()) fmt::print(stderr, "troop: no mesh plan: {}\n", plan.status().message());
   }
-  // A run on images counts no tokens, to which the rates refer: it has the measures alone.
   const std::string report =
       LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr) +
       ReportMeasures(folder, view);

@@ -110,8 +110,11 @@ bool IsWorthAPlan(const Config& config, const RunView& view) {
 // all learners; "per learner" divides by their number.
 std::string LearningReport(const Config& config, const RunView& view, const Peak& peak,
                            const MeshPlan* plan) {
-  const double learners = double(config.fleet.learners), tokens = Value(view, "tokens");
-  const char* const inputs = IsLinearModel(config) ? "features" : "tokens";
+  const double learners = double(config.fleet.learners), sequences = Value(view, "sequences");
+  // An image has one size, so that images are a measure as tokens are.
+  const bool images = ClassifiesImages(config.model.architecture);
+  const double tokens = images ? sequences : Value(view, "tokens");
+  const char* const inputs = images ? "images" : IsLinearModel(config) ? "features" : "tokens";
   const double batches = BatchesOf(config, view), before = double(view.updates_at_start);
   // A resumed run with a spent budget has made no batches in this part.
   if (tokens == 0 || batches == 0) return "";
@@ -127,14 +130,14 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
       {"wait for tensor-parallel ranks", Value(view, "tensor_s"), p.tensor_s},
       {"wait for gradient sync", Value(view, "allreduce_wait_s"), p.gradient_s},
       {"clip and optimizer", Value(view, "step_s"), p.step_s},
-      {"data: sample, mask, pack", Value(view, "data_s"), 0}};
+      {images ? "wait for images" : "data: sample, mask, pack", Value(view, "data_s"), 0}};
   double all = 0;
   for (const Phase& phase : phases) all += phase.seconds;
   std::string out = fmt::format(
       "{:.0f} examples, {:.3g} {} in {:.0f} updates{}; {} learners ({} x {}: mesh.dp x "
       "mesh.tp)\n\n"
       "| per learner | seconds | share |{}\n|---|---:|---:|{}\n",
-      Value(view, "sequences"), tokens, inputs, Value(view, "updates") - before,
+      sequences, tokens, inputs, Value(view, "updates") - before,
       before > 0 ? fmt::format(" after {:.0f} before the resume", before) : "",
       config.fleet.learners, config.mesh.dp, config.mesh.tp, plan != nullptr ? " planned |" : "",
       plan != nullptr ? "---:|" : "");

@@ -15,9 +15,19 @@ struct ColorComponents {
   std::array<double, 3> eigenvalue{};              // variances along the vectors
   std::array<std::array<double, 3>, 3> vectors{};  // [component][channel], of length 1
 };
-// Components of the covariance of RGB pixels [n, 3], in units of 1 (pixel 255). REQUIRES: a
-// multiple of 3 elements, at least one pixel. O(n).
-ColorComponents ColorComponentsOf(std::span<const std::uint8_t> pixels);
+// Sums over RGB pixels, as integers: exact, in any order.
+class ColorSums {
+ public:
+  // pixels: [n, 3]. O(n).
+  void Add(std::span<const std::uint8_t> pixels);
+  // Components of the covariance, in units of 1 (pixel 255). REQUIRES: at least one pixel.
+  ColorComponents Components() const;
+
+ private:
+  std::uint64_t pixels_ = 0;
+  std::array<std::uint64_t, 3> sum_{};
+  std::array<std::uint64_t, 9> products_{};  // [channel][channel]
+};
 
 // Random changes of training images, and the numbers that the network sees.
 struct ImageTransform {

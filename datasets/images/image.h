@@ -21,10 +21,20 @@ struct Image {
   bool operator==(const Image&) const = default;
 };
 
-// Images of one size with their classes. pixels: [size(), height, width, channels] u8.
+enum class ResizeRule : std::uint8_t;
+
+// The file of an image of a set.
+struct ImageFile {
+  std::string path;
+  std::uint32_t checksum = 0;  // CRC-32C of the decoded pixels
+  std::int64_t place = -1;     // of its pixels in ImageSet::pixels, in images; -1: not in memory
+};
+
+// Images of one size with their classes. PixelsOf (image_source.h) finds those of an image.
 struct ImageSet {
-  std::vector<std::uint8_t> pixels;
-  std::vector<std::int32_t> labels;  // in 0 .. classes - 1
+  std::vector<std::uint8_t> pixels;  // [images in memory, height, width, channels]
+  std::vector<std::int32_t> labels;  // [size()], in 0 .. classes - 1
+  std::vector<ImageFile> files;      // [size()]; empty: all are in memory, in their order
   std::int64_t size() const { return std::int64_t(labels.size()); }
 };
 
@@ -37,6 +47,7 @@ struct ImageData {
   std::vector<std::string> classes;  // names, by label
   ImageSet train, validation, test;
   std::int64_t skipped = 0;  // damaged files, which are in no set
+  ResizeRule resize{};       // with which files were decoded
   std::int64_t elements() const { return height * width * channels; }
 };
 

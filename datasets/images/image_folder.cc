@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/base/log.h"
 #include "core/base/phase_progress.h"
+#include "core/storage/crc32c.h"
 #include "core/storage/list_folder.h"
 #include "core/storage/read_file.h"
 #include "datasets/images/image_arrays.h"
 #include "datasets/images/image_file.h"
+#include "datasets/images/image_source.h"
 
 namespace troop {
 namespace {
@@ -105,30 +108,60 @@ Result<std::vector<FileList>> ListAll(const std::string& folder, ImageData* data
   return lists;
 }
 
+// Files that are decoded at a time, which bounds the memory.
+constexpr std::size_t kFilesOfRun = 64;
+
+// A decoded file; damage: the reason why there is no image.
+struct DecodedFile {
+  Result<Image> image = Image{};
+  std::string damage;
+};
+
+// Decodes files in order, on threads: thread t has the files t, t + threads, ...
+std::vector<DecodedFile> DecodeRun(std::span<const LabeledFile> files, const ImageForm& form,
+                                   int threads) {
+  std::vector<DecodedFile> decoded(files.size());
+  const std::size_t step = std::max<std::size_t>(1, std::size_t(threads));
+  const auto work = [&](std::size_t first) {
+    for (std::size_t i = first; i < files.size(); i += step)
+      decoded[i].image = DecodeFile(files[i].path, form, &decoded[i].damage);
+  };
+  // The caller is one of the threads.
+  std::vector<std::thread> others;
+  for (std::size_t t = 1; t < std::min(step, files.size()); ++t) others.emplace_back(work, t);
+  work(0);
+  for (std::thread& other : others) other.join();
+  return decoded;
+}
+
 // Decodes the files of a data set into its sets, one after the other.
 class FolderReader {
  public:
-  FolderReader(const ImageFormat& format, ImageData* data) : format_(format), data_(data) {}
+  FolderReader(const ImageFormat& format, ImageData* data)
+      : format_(format),
+        form_{data->channels, format.resize, format.height, format.width},
+        data_(data) {
+    data_->resize = format.resize;
+  }
 
   // Decodes one set. Damaged files are left out.
   Status Read(const FileList& list, PhaseProgress* progress, std::int64_t* done) {
     std::vector<std::int64_t> readable(data_->classes.size());
-    for (const LabeledFile& file : list.files) {
-      progress->Show(++*done);
-      std::optional<Image> image;
-      TROOP_RETURN_IF_ERROR(Decode(file.path, &image));
-      if (!image) continue;
-      TROOP_RETURN_IF_ERROR(Check(file.path, *image));
-      bytes_ += image->pixels.size();
-      if (bytes_ > format_.bytes_max) {
-        return ResourceExhausted(
-            "{}: the images before it have more than {} bytes of pixels; use "
-            "a smaller size",
-            file.path, format_.bytes_max);
+    const std::span<const LabeledFile> files(list.files);
+    for (std::size_t first = 0; first < files.size(); first += kFilesOfRun) {
+      const auto run = files.subspan(first, std::min(kFilesOfRun, files.size() - first));
+      std::vector<DecodedFile> decoded = DecodeRun(run, form_, format_.threads);
+      progress->Show(*done += std::ssize(run));
+      for (std::size_t i = 0; i < run.size(); ++i) {
+        TROOP_RETURN_IF_ERROR(decoded[i].image.status());
+        if (!decoded[i].damage.empty()) {
+          LogWarning("images: {} is skipped: {}", run[i].path, decoded[i].damage);
+          ++data_->skipped;
+          continue;
+        }
+        TROOP_RETURN_IF_ERROR(Add(run[i], *decoded[i].image, list.to));
+        ++readable[std::size_t(run[i].label)];
       }
-      list.to->pixels.insert(list.to->pixels.end(), image->pixels.begin(), image->pixels.end());
-      list.to->labels.push_back(file.label);
-      ++readable[std::size_t(file.label)];
     }
     // Classes with files, all of which are damaged, would silently never be trained.
     for (const LabeledFile& file : list.files) {
@@ -140,19 +173,17 @@ class FolderReader {
   }
 
  private:
-  // A damaged file leaves *image empty; that it cannot be opened is an error.
-  Status Decode(const std::string& path, std::optional<Image>* image) {
-    TROOP_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kImageFileBytesMax));
-    auto decoded = DecodeImage(bytes);
-    if (!decoded.ok()) {
-      LogWarning("images: {} is skipped: {}", path, decoded.status().message());
-      ++data_->skipped;
-      return Status::Ok();
-    }
-    *image = ConvertChannels(*std::move(decoded), data_->channels);
-    if (format_.resize != ResizeRule::kNone) {
-      *image = FitImage(std::move(**image), format_.resize, format_.height, format_.width);
-    }
+  // Appends an image to a set, with its pixels if they fit.
+  Status Add(const LabeledFile& file, const Image& image, ImageSet* to) {
+    TROOP_RETURN_IF_ERROR(Check(file.path, image));
+    const std::span<const std::uint8_t> pixels(image.pixels);
+    const bool fits = bytes_ + pixels.size() <= format_.cache_bytes;
+    const auto held = std::int64_t(to->pixels.size() / pixels.size());
+    to->files.push_back({file.path, Crc32c(std::as_bytes(pixels)), fits ? held : -1});
+    to->labels.push_back(file.label);
+    if (!fits) return Status::Ok();
+    bytes_ += pixels.size();
+    to->pixels.insert(to->pixels.end(), pixels.begin(), pixels.end());
     return Status::Ok();
   }
 
@@ -169,9 +200,10 @@ class FolderReader {
   }
 
   const ImageFormat& format_;
+  const ImageForm form_;
   ImageData* const data_;
   std::string first_;      // path of the first image, for the message of another size
-  std::size_t bytes_ = 0;  // sum over all images so far
+  std::size_t bytes_ = 0;  // in memory so far
 };
 
 // Number of channels: given, or 3 if any file has colors. Damaged files do not count.

@@ -25,6 +25,8 @@ SetKeys KeysOfImages(const Config& c) {
           {"data.image_color_noise", d.image_color_noise != 0},
           {"data.image_mean", !d.image_mean.empty()},
           {"data.image_deviation", !d.image_deviation.empty()},
+          {"data.image_threads", d.image_threads != DataConfig().image_threads},
+          {"data.image_cache_mb", d.image_cache_mb != DataConfig().image_cache_mb},
           {"model.image_height", m.image_height != 0},
           {"model.image_width", m.image_width != 0},
           {"model.image_channels", m.image_channels != 0},

@@ -14,6 +14,7 @@
 #include "core/base/time.h"
 #include "kernels/optim/optimizer_step.h"
 #include "learners/images/image_dataset.h"
+#include "learners/images/image_loader.h"
 #include "learners/images/image_step.h"
 #include "learners/nonfinite_report.h"
 #include "learners/supervised/class_weights.h"
@@ -38,7 +39,7 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
 
   BatchPartition* batch_partition() override { return this; }
   CostReporting* cost_reporting() override { return this; }
-  void SetRank(int rank, int ranks) override { rank_ = rank, ranks_ = ranks; }
+  void SetRank(int rank, int ranks) override;
   void SetTrainingProgress(const TrainingProgress& progress) override { progress_ = progress; }
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
@@ -60,7 +61,7 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
 
  private:
   double Progress() const;
-  std::vector<std::int32_t> ShareOf(const BatchSchedule::Batch& batch) const;
+  ImageShare ShareOf(std::uint64_t number);
   Result<ImageOutcome> ComputeParts(GradientWatch* watch);
   Status Refuse(const std::string& what) const;
   // Calls f(parameter's part of `values` [P]) for each parameter that is, or is not, trained.
@@ -78,6 +79,7 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
   const std::vector<std::int32_t> lengths_;  // all 1: any order of the images is as good
   BatchSchedule order_;
   const ImageCollator batches_;
+  ImageLoader loader_;
   ImageStep step_;
   std::vector<float> class_weights_;  // empty: none
   std::vector<float> statistics_;     // [P], of the update; 0 at trained parameters
@@ -94,6 +96,9 @@ ImageClassification::ImageClassification(const TrainingConfig& config, Parts par
       lengths_(std::size_t(parts_.data->train.size()), 1),
       order_(config, lengths_),
       batches_(parts_.transform, parts_.data.get(), std::uint64_t(config.seed)),
+      loader_(
+          &batches_, [this](std::uint64_t number) { return ShareOf(number); },
+          int(config.data.image_threads)),
       step_(parts_.module.get()),
       statistics_(trained_->value().size()) {
   if (config.learner.class_weights == ClassWeights::kBalanced)
@@ -106,12 +111,29 @@ double ImageClassification::Progress() const {
   return double(updates()) / double(std::max<std::int64_t>(1, config_.run.max_updates));
 }
 
-// Unequal shares apply only while all learners are present, as for texts.
-std::vector<std::int32_t> ImageClassification::ShareOf(const BatchSchedule::Batch& batch) const {
+// Images made ahead are those of another share.
+void ImageClassification::SetRank(int rank, int ranks) {
+  if (rank != rank_ || ranks != ranks_) loader_.Clear();
+  rank_ = rank, ranks_ = ranks;
+}
+
+// Every learner computes the whole order, and takes its part. Unequal shares apply only while all
+// learners are present, as for texts.
+ImageShare ImageClassification::ShareOf(std::uint64_t number) {
+  const BatchSchedule::Batch batch = order_.BatchOf(number);
   const std::vector<double>& given = config_.mesh.batch_shares;
   const auto shares =
       given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
-  return SplitBatch(batch.samples, lengths_, shares)[std::size_t(rank_)];
+  ImageShare share{.number = number,
+                   .epoch = batch.epoch,
+                   .images = std::ssize(batch.samples),
+                   .samples = SplitBatch(batch.samples, lengths_, shares)[std::size_t(rank_)]};
+  for (const std::int32_t i : batch.samples)
+    share.labels.push_back(parts_.data->train.labels[std::size_t(i)]);
+  // Micro-batches bound the memory of activations, which grows with the images of a pass.
+  const std::int64_t asked = config_.learner.micro_batch_size;
+  share.micro = std::max<std::size_t>(1, asked > 0 ? std::size_t(asked) : share.samples.size());
+  return share;
 }
 
 // The SampleBatch is ignored: the samples follow from updates().
@@ -137,31 +159,25 @@ Result<LossReport> ImageClassification::ComputeGradient(const SampleBatch&,
 // Only the last micro-batch notifies `watch`, since the gradient is final then.
 Result<ImageOutcome> ImageClassification::ComputeParts(GradientWatch* watch) {
   Time begin = clock_.Now();
-  const BatchSchedule::Batch batch = order_.BatchOf(progress_ ? progress_->batches : updates());
-  const std::vector<std::int32_t> mine = ShareOf(batch);
-  // Every learner computes the whole order, and takes its part.
-  std::vector<std::int32_t> labels;  // those of the whole batch, for the mean weight
-  for (const std::int32_t i : batch.samples)
-    labels.push_back(parts_.data->train.labels[std::size_t(i)]);
-  const std::int64_t asked = config_.learner.micro_batch_size;
-  const std::size_t micro = std::max<std::size_t>(1, asked > 0 ? std::size_t(asked) : mine.size());
+  TROOP_ASSIGN_OR_RETURN(ImageLoader::Loaded loaded,
+                         loader_.Take(progress_ ? progress_->batches : updates()));
+  const ImageShare& share = loaded.share;
   const ImageStep::Weights weights{trained_->value(), trained_->packed_value()};
   // The mean over learners of the scaled sums is the mean over all images of the batch.
   ImageStep::Gradient gradient{.gradient = trained_->gradient(),
-                               .scale = float(double(ranks_) / double(batch.samples.size()))};
+                               .scale = float(double(ranks_) / double(share.images))};
   std::ranges::fill(gradient.gradient, 0.0f);
-  // Micro-batches bound the memory of activations, which grows with the images of a pass.
   ImageOutcome sum;
-  for (std::size_t first = 0; first < mine.size(); first += micro) {
-    const std::size_t count = std::min(micro, mine.size() - first);
-    ImageBatch images = batches_.ForTraining(std::span(mine).subspan(first, count), batch.epoch);
-    images.weights = RowWeights(class_weights_, labels, images.labels);
+  for (ImageBatch& images : loaded.parts) {
+    // The mean weight is that of the whole batch.
+    images.weights = RowWeights(class_weights_, share.labels, images.labels);
     const Time computes = clock_.Now();
     cost_.data_s += ToSeconds(computes - begin);
-    gradient.watch = first + micro >= mine.size() ? watch : nullptr;
+    gradient.watch = &images == &loaded.parts.back() ? watch : nullptr;
     TROOP_ASSIGN_OR_RETURN(
         const ImageOutcome outcome,
-        step_.ForwardBackward(weights, images, batches_.ShapeOf(std::int64_t(count)), gradient));
+        step_.ForwardBackward(weights, images, batches_.ShapeOf(std::ssize(images.labels)),
+                              gradient));
     sum += outcome;
     begin = clock_.Now();
     cost_.compute_s += ToSeconds(begin - computes);

@@ -11,6 +11,7 @@
 
 #include "core/storage/crc32c.h"
 #include "datasets/images/image_folder.h"
+#include "datasets/images/image_source.h"
 #include "datasets/shared_data.h"
 
 namespace troop {
@@ -27,9 +28,18 @@ void SplitOff(double share, const TrainingConfig& config, HeldPart part, ImageDa
   // The order of the file remains in both parts.
   for (std::size_t i = 0; i < held.size(); ++i) {
     ImageSet* const set = held[i] ? to : &rest;
-    const auto first = data->train.pixels.begin() + std::ptrdiff_t(i * elements);
-    set->pixels.insert(set->pixels.end(), first, first + std::ptrdiff_t(elements));
     set->labels.push_back(data->train.labels[i]);
+    auto place = std::int64_t(i);
+    // Files keep their pixels in memory, if they had them.
+    if (!data->train.files.empty()) {
+      ImageFile file = std::move(data->train.files[i]);
+      place = file.place;
+      if (place >= 0) file.place = std::int64_t(set->pixels.size() / elements);
+      set->files.push_back(std::move(file));
+    }
+    if (place < 0) continue;
+    const auto first = data->train.pixels.begin() + place * std::ptrdiff_t(elements);
+    set->pixels.insert(set->pixels.end(), first, first + std::ptrdiff_t(elements));
   }
   data->train = std::move(rest);
 }
@@ -84,7 +94,9 @@ Result<std::shared_ptr<const ImageData>> ReadImageData(const TrainingConfig& con
   const ImageFormat format{.channels = c.image_channels,
                            .resize = c.image_resize,
                            .height = c.image_height,
-                           .width = c.image_width};
+                           .width = c.image_width,
+                           .cache_bytes = std::size_t(c.image_cache_mb) << 20,
+                           .threads = int(std::max<std::int64_t>(1, c.image_threads))};
   Result<ImageData> read = ReadImages(c.images, format);
   if (!read.ok()) return read.status().WithContext("data.images");
   auto data = std::make_shared<ImageData>(*std::move(read));
@@ -109,7 +121,10 @@ Result<std::shared_ptr<const ImageData>> LoadImageData(const TrainingConfig& con
 std::string IdentityOf(const ImageData& data) {
   std::uint32_t checksum = 0;
   for (const ImageSet* set : {&data.train, &data.validation, &data.test}) {
-    checksum = Crc32c(std::as_bytes(std::span(set->pixels)), checksum);
+    // Files have checksums, which do not depend on the memory of this process.
+    for (const ImageFile& file : set->files)
+      checksum = Crc32c(std::as_bytes(std::span(&file.checksum, 1)), checksum);
+    if (set->files.empty()) checksum = Crc32c(std::as_bytes(std::span(set->pixels)), checksum);
     checksum = Crc32c(std::as_bytes(std::span(set->labels)), checksum);
   }
   for (const std::string& name : data.classes) {
@@ -135,7 +150,8 @@ Result<ImageTransform> TransformOf(const TrainingConfig& config, const ImageData
   const Status fits = CheckTransform(transform, data.height, data.width, data.channels);
   if (!fits.ok()) return fits.WithContext("data.image_*");
   // A pass over all pixels, only where the noise uses it.
-  if (transform.color_noise > 0) transform.components = ColorComponentsOf(data.train.pixels);
+  if (transform.color_noise == 0) return transform;
+  TROOP_ASSIGN_OR_RETURN(transform.components, ColorComponentsOf(data));
   return transform;
 }
 

@@ -62,7 +62,11 @@ Evaluator::State ImageEvaluator::Advance(int) {
   const std::int64_t fit =
       std::clamp<std::int64_t>(kPixelsOfSlice / batches_.ShapeOf(1).elements(), 1, kImagesOfSlice);
   const std::size_t count = std::min(std::size_t(fit), samples_.size() - next_);
-  const ImageBatch batch = batches_.ForJudging(set(), std::span(samples_).subspan(next_, count));
+  const Result<ImageBatch> made =
+      batches_.ForJudging(set(), std::span(samples_).subspan(next_, count));
+  status_ = made.status();
+  if (!status_.ok()) return State::kOver;
+  const ImageBatch& batch = *made;
   next_ += count;
   const Result<ImageOutcome> outcome =
       step_.Forward({value_, packed_.get()}, batch, batches_.ShapeOf(std::int64_t(count)));

@@ -61,7 +61,7 @@ Result<std::vector<Likely>> ImagePredictor::Predict(std::string_view file) {
   const ImageSet one{.pixels = std::move(image.pixels), .labels = {0}};
   const ImageCollator collator(transform, &shape, 0);
   const std::int32_t first = 0;
-  const ImageBatch batch = collator.ForJudging(one, {&first, 1});
+  TROOP_ASSIGN_OR_RETURN(const ImageBatch batch, collator.ForJudging(one, {&first, 1}));
   TROOP_RETURN_IF_ERROR(
       step_.Forward({value_, packed_.get()}, batch, collator.ShapeOf(1)).status());
   // Differences to the largest logit cannot overflow.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "datasets/images/image_source.h"
 #include "kernels/transformer/layer_norm_gelu.h"
 
 namespace troop {
@@ -37,37 +38,48 @@ Shape ImageCollator::ShapeOf(std::int64_t images) const {
   return {images, height, width, data_->channels};
 }
 
-// Pixels of one image are adjacent in the set and in the batch.
-ImageBatch ImageCollator::ForTraining(std::span<const std::int32_t> samples,
-                                      std::int64_t epoch) const {
-  const auto from = std::size_t(data_->elements()), to = std::size_t(ShapeOf(1).elements());
+// The keys have no learner and no batch, so that any mesh sees the same images.
+ImageBatch ImageCollator::Begin(std::span<const std::int32_t> samples, std::int64_t epoch) const {
   ImageBatch batch;
-  batch.pixels.resize(samples.size() * to);
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const auto sample = std::size_t(samples[i]);
-    // The key has no learner and no batch, so that any mesh sees the same images.
-    const AugmentationKey key{
-        .run_seed = seed_, .sample = std::uint64_t(sample), .epoch = std::uint64_t(epoch)};
-    AugmentImage(transform_, key, *data_,
-                 std::span(data_->train.pixels).subspan(sample * from, from),
-                 std::span(batch.pixels).subspan(i * to, to));
-    batch.labels.push_back(data_->train.labels[sample]);
-    batch.dropout.push_back(MakeDropoutKey(seed_, key.sample, key.epoch));
+  batch.pixels.resize(samples.size() * std::size_t(ShapeOf(1).elements()));
+  for (const std::int32_t sample : samples) {
+    batch.labels.push_back(data_->train.labels[std::size_t(sample)]);
+    batch.dropout.push_back(MakeDropoutKey(seed_, std::uint64_t(sample), std::uint64_t(epoch)));
   }
   return batch;
 }
 
+// Pixels of one image are adjacent in the batch.
+Status ImageCollator::Fill(std::int32_t sample, std::int64_t epoch, std::size_t place,
+                           ImageBatch* batch) const {
+  const auto to = std::size_t(ShapeOf(1).elements());
+  std::vector<std::uint8_t> decoded;
+  TROOP_ASSIGN_OR_RETURN(const auto pixels, PixelsOf(*data_, data_->train, sample, &decoded));
+  const AugmentationKey key{
+      .run_seed = seed_, .sample = std::uint64_t(sample), .epoch = std::uint64_t(epoch)};
+  AugmentImage(transform_, key, *data_, pixels, std::span(batch->pixels).subspan(place * to, to));
+  return Status::Ok();
+}
+
+Result<ImageBatch> ImageCollator::ForTraining(std::span<const std::int32_t> samples,
+                                              std::int64_t epoch) const {
+  ImageBatch batch = Begin(samples, epoch);
+  for (std::size_t i = 0; i < samples.size(); ++i)
+    TROOP_RETURN_IF_ERROR(Fill(samples[i], epoch, i, &batch));
+  return batch;
+}
+
 // The centered crop needs no key.
-ImageBatch ImageCollator::ForJudging(const ImageSet& set,
-                                     std::span<const std::int32_t> samples) const {
-  const auto from = std::size_t(data_->elements()), to = std::size_t(ShapeOf(1).elements());
+Result<ImageBatch> ImageCollator::ForJudging(const ImageSet& set,
+                                             std::span<const std::int32_t> samples) const {
+  const auto to = std::size_t(ShapeOf(1).elements());
   ImageBatch batch;
   batch.pixels.resize(samples.size() * to);
+  std::vector<std::uint8_t> decoded;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const auto sample = std::size_t(samples[i]);
-    NormalizeImage(transform_, *data_, std::span(set.pixels).subspan(sample * from, from),
-                   std::span(batch.pixels).subspan(i * to, to));
-    batch.labels.push_back(set.labels[sample]);
+    TROOP_ASSIGN_OR_RETURN(const auto pixels, PixelsOf(*data_, set, samples[i], &decoded));
+    NormalizeImage(transform_, *data_, pixels, std::span(batch.pixels).subspan(i * to, to));
+    batch.labels.push_back(set.labels[std::size_t(samples[i])]);
   }
   return batch;
 }

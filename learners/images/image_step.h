@@ -26,10 +26,15 @@ class ImageCollator {
  public:
   // data: of the shape of the images; must outlive this. REQUIRES: CheckTransform.
   ImageCollator(const ImageTransform& transform, const ImageData* data, std::uint64_t seed);
-  // Images of the training set with their random changes, keyed by their indices and the epoch.
-  ImageBatch ForTraining(std::span<const std::int32_t> samples, std::int64_t epoch) const;
-  // Images of `set` without random changes.
-  ImageBatch ForJudging(const ImageSet& set, std::span<const std::int32_t> samples) const;
+  // A batch of the training set without its pixels, which are zeros.
+  ImageBatch Begin(std::span<const std::int32_t> samples, std::int64_t epoch) const;
+  // Makes image `place` of a batch: sample `sample` with its random changes, keyed by its index and
+  // the epoch. Thread safe for different places. Errors: those of PixelsOf.
+  Status Fill(std::int32_t sample, std::int64_t epoch, std::size_t place, ImageBatch* batch) const;
+  // Both: a whole batch.
+  Result<ImageBatch> ForTraining(std::span<const std::int32_t> samples, std::int64_t epoch) const;
+  // Images of `set` without random changes. Errors: those of PixelsOf.
+  Result<ImageBatch> ForJudging(const ImageSet& set, std::span<const std::int32_t> samples) const;
   // [B, height, width, channels] of a batch of B images.
   Shape ShapeOf(std::int64_t images) const;
 

@@ -70,6 +70,7 @@ TEST_F(ImagesRunTest, TwoLearnersLearnDigits) {
   EXPECT_GE(result.Find("final_return_mean")->number, 88) << troop->output();
   EXPECT_GE(result.Find("final_metrics")->Find("top5_accuracy")->number, 0.97);
   EXPECT_TRUE(FileHas(run() + "/report.md", "| top5_accuracy | "));
+  EXPECT_TRUE(FileHas(run() + "/report.md", "| wait for images | "));
   const auto eval = Start({"eval", run()});
   ASSERT_EQ(eval->Wait(), 0) << eval->output();
   EXPECT_NE(eval->output().find("top-5 accuracy"), std::string::npos) << eval->output();

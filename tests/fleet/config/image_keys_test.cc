@@ -34,7 +34,8 @@ TEST(ImageKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
   for (const auto& [line, says] : wrong)
     EXPECT_THAT(ErrorOf(valid + line + "\n"), HasSubstr(says)) << line;
   EXPECT_EQ(ErrorOf(valid + "data.image_resize = \"stretch\"\ndata.image_height = 8\n"
-                            "data.image_width = 9\nmesh.dp = 2\n"),
+                            "data.image_width = 9\nmesh.dp = 2\nmodel.pretrained = "
+                            "\"p\"\n"),
             "");
 }
 
@@ -50,8 +51,10 @@ TEST(ImageKeysTest, TextsHaveNoKeysOfImages) {
   const std::string texts =
       "learner.algorithm = \"classifier\"\ndata.reviews = \"r\"\ndata.vocabulary = \"v\"\n";
   EXPECT_EQ(ErrorOf(texts), "");
-  for (const char* const line : {"data.images = \"d\"", "data.image_flip = 0.5",
-                                 "data.image_mean = [0.5]", "model.image_height = 8"}) {
+  for (const char* const line :
+       {"data.images = \"d\"", "data.image_flip = 0.5", "data.image_mean = [0.5]",
+        "model.image_height = 8", "data.image_threads = 2",
+        "data.image_cache_mb = 9"}) {
     EXPECT_THAT(ErrorOf(texts + line + "\n"), HasSubstr("which reads texts")) << line;
   }
 }

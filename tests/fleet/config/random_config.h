@@ -129,7 +129,8 @@ inline void RepairImages(Config* c) {
   d.image_resize = fresh.image_resize;
   d.image_channels = d.image_height = d.image_width = d.image_padding = 0;
   d.image_crop_height = d.image_crop_width = 0;
-  d.image_flip = d.image_color_noise = 0;
+  d.image_flip = d.image_color_noise = 0, d.image_threads = fresh.image_threads;
+  d.image_cache_mb = fresh.image_cache_mb;
   ModelConfig& m = c->model;
   m.image_height = m.image_width = m.image_channels = 0;
   m.classifier_units = ModelConfig().classifier_units;

@@ -39,6 +39,7 @@ inline TrainingConfig ImageConfig() {
   config.learner.batch_size = 24;
   config.learner.max_grad_norm = 0;
   config.run.max_updates = 1000;
+  config.data.image_threads = 0;
   config.optimizer.type = OptimizerType::kSgd;
   config.optimizer.learning_rate = 0.1;
   config.model.architecture = ModelArchitecture::kCnn;
