@@ -2,6 +2,9 @@
 
 #include <cstdint>
 
+#include "collective/collective.h"
+#include "core/base/status.h"
+
 namespace troop {
 
 // Schedule position where parameter shards apply the updates: several gradients may belong to one
@@ -21,6 +24,14 @@ class BatchPartition {
   // Sets the position of the next gradient. Until it is set, both fields follow from
   // Algorithm::updates().
   virtual void SetTrainingProgress(const TrainingProgress& training_progress) = 0;
+  // True if ComputeGradient exchanges statistics with the other ranks of the update: then each of
+  // them must call it for the same batch.
+  virtual bool needs_group() const { return false; }
+  // Sets the group for that, of the ranks of SetRank, which must outlive its use here; nullptr: no
+  // group.
+  virtual void SetGroup(Collective* group) { (void)group; }
+  // The error that ended that group within ComputeGradient.
+  virtual Status group_status() const { return Status::Ok(); }
 };
 
 }  // namespace troop

@@ -24,6 +24,10 @@ void VisitKeys(ModelConfig& c, ConfigVisitor& v) {
            "names of torchvision; a last layer for another number of classes is initialized "
            "randomly. Empty means random weights."},
           c.pretrained);
+  v.Visit({"model.sync_batch_norm",
+           "Images: normalize the batch of all learners as a whole, by sums over them in each "
+           "batch normalization, instead of each learner's part."},
+          c.sync_batch_norm);
   v.Visit({.name = "model.problem_type",
            .doc = "classifier: what the model predicts for a text: one class, any number of "
                   "classes, or a number."},

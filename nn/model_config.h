@@ -56,7 +56,8 @@ constexpr auto EnumNames(PositionInit) {
 // The model of a supervised run ([model]); names as in Hugging Face's configs.
 struct ModelConfig {
   ModelArchitecture architecture = ModelArchitecture::kBert;
-  std::string pretrained;  // folder with initial weights; empty: random
+  std::string pretrained;        // folder with initial weights; empty: random
+  bool sync_batch_norm = false;  // images: statistics of the batch of all learners
   ProblemType problem_type = ProblemType::kSingleLabel;
   std::vector<std::string> labels;  // names of the classes by id; empty: those of the data
   std::int64_t vocab_size = 0;      // 0: size of data.vocabulary

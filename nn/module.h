@@ -87,6 +87,7 @@ struct StepContext {
   bool accumulate = true;                // false: the gradient is overwritten (except its padding)
   GradientWatch* watch = nullptr;        // for the whole model; its parts do not get it
   TensorGroup* tensor = nullptr;         // for a tensor-parallel module: the group of its ranks
+  TensorGroup* replicas = nullptr;       // the batch's other parts (MakeBatchNorm)
   const Sequences* sequences = nullptr;  // for recurrent layers, which need them in both passes
   std::optional<NoiseKey> noise = {};    // for noisy layers; nullopt: their means alone
   std::span<float> statistics = {};      // [P], of the batch, written by Forward (MakeBatchNorm)

@@ -24,7 +24,7 @@ set(troop_tsan_tests
   "paramserver/(digits|service/shard_server|shard/copy_on_write_floats|shard_threads)"
   "envs/vector/threaded_vector_env"
   "learners/(external/external_algorithm|gpu/parallel_copy|mesh)"
-  "learners/images/image_loader"
+  "learners/images/(batch_statistics|image_loader)"
   "learners/(pipeline/stage_runner|supervised/bulk_predictor|sync/hogwild_updater)")
 
 # Tests that start a thread, but are excluded from tsan.

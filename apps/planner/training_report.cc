@@ -127,7 +127,8 @@ std::string LearningReport(const Config& config, const RunView& view, const Peak
   // Data loading has no planned time.
   const Phase phases[] = {
       {"compute: forward, loss, backward", Value(view, "compute_s"), p.compute_s},
-      {"wait for tensor-parallel ranks", Value(view, "tensor_s"), p.tensor_s},
+      {images ? "wait for batch statistics" : "wait for tensor-parallel ranks",
+       Value(view, "tensor_s"), p.tensor_s},
       {"wait for gradient sync", Value(view, "allreduce_wait_s"), p.gradient_s},
       {"clip and optimizer", Value(view, "step_s"), p.step_s},
       {images ? "wait for images" : "data: sample, mask, pack", Value(view, "data_s"), 0}};

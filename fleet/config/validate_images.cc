@@ -30,6 +30,7 @@ SetKeys KeysOfImages(const Config& c) {
           {"model.image_height", m.image_height != 0},
           {"model.image_width", m.image_width != 0},
           {"model.image_channels", m.image_channels != 0},
+          {"model.sync_batch_norm", m.sync_batch_norm},
           {"model.classifier_units", m.classifier_units != ModelConfig().classifier_units}};
 }
 
@@ -64,6 +65,20 @@ void CheckImageForm(const DataConfig& d, Conflicts* out) {
             size);
   }
   out->If(d.image_channels == 2, {"data.image_channels"}, "is 2, must be 0, 1 or 3");
+}
+
+// Micro-batches of two learners may differ in number, and their exchanges would not match.
+void CheckSyncBatchNorm(const Config& c, Conflicts* out) {
+  if (!c.model.sync_batch_norm) return;
+  const bool hidden = c.model.architecture >= ModelArchitecture::kAlexNet;
+  out->If(
+      hidden, {"model.sync_batch_norm", "model.architecture"},
+      "has no effect with model.architecture = \"{}\", which has no batch normalization; omit it",
+      EnumName(c.model.architecture));
+  out->If(
+      c.learner.micro_batch_size > 0, {"learner.micro_batch_size", "model.sync_batch_norm"},
+      "{} would normalize parts of the batch, but model.sync_batch_norm = true all of it; set 0",
+      c.learner.micro_batch_size);
 }
 
 }  // namespace
@@ -131,6 +146,7 @@ void CheckImages(const Config& c, Conflicts* out) {
           {"learner.algorithm", "model.architecture"},
           "\"{}\" does not support model.architecture = \"{}\"; use \"classifier\"",
           EnumName(c.learner.algorithm), name);
+  CheckSyncBatchNorm(c, out);
   // The parameter shards would not move the running statistics of batch normalization.
   out->If(c.learner.sync != LearnerSync::kAllReduce, {"learner.sync", "model.architecture"},
           "\"{}\" does not support model.architecture = \"{}\"; use \"allreduce\"",

@@ -21,6 +21,7 @@
 #include "learners/supervised/supervised.h"
 #include "learners/train_state.h"
 #include "nn/models/text_model.h"
+#include "nn/parallel/tensor_parallel.h"
 
 namespace troop {
 namespace {
@@ -40,6 +41,9 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
   BatchPartition* batch_partition() override { return this; }
   CostReporting* cost_reporting() override { return this; }
   void SetRank(int rank, int ranks) override;
+  bool needs_group() const override { return config_.model.sync_batch_norm; }
+  void SetGroup(Collective* group) override;
+  Status group_status() const override { return group_ ? group_->status() : Status::Ok(); }
   void SetTrainingProgress(const TrainingProgress& progress) override { progress_ = progress; }
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
@@ -62,6 +66,7 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
  private:
   double Progress() const;
   ImageShare ShareOf(std::uint64_t number);
+  Result<ImageLoader::Loaded> TakeImages();
   Result<ImageOutcome> ComputeParts(GradientWatch* watch);
   Status Refuse(const std::string& what) const;
   // Calls f(parameter's part of `values` [P]) for each parameter that is, or is not, trained.
@@ -84,6 +89,8 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
   std::vector<float> class_weights_;  // empty: none
   std::vector<float> statistics_;     // [P], of the update; 0 at trained parameters
   int rank_ = 0, ranks_ = 1;
+  Collective* group_ = nullptr;               // of the ranks, with model.sync_batch_norm
+  std::optional<TensorGroup> replicas_;       // over group_
   std::optional<TrainingProgress> progress_;  // nullopt: update n uses batch n
   const SystemClock clock_;                   // only for the report; results do not depend on it
   UpdateCost cost_;
@@ -117,6 +124,12 @@ void ImageClassification::SetRank(int rank, int ranks) {
   rank_ = rank, ranks_ = ranks;
 }
 
+void ImageClassification::SetGroup(Collective* group) {
+  group_ = group;
+  replicas_.reset();
+  if (group != nullptr) replicas_.emplace(group, &clock_);
+}
+
 // Every learner computes the whole order, and takes its part. Unequal shares apply only while all
 // learners are present, as for texts.
 ImageShare ImageClassification::ShareOf(std::uint64_t number) {
@@ -124,10 +137,15 @@ ImageShare ImageClassification::ShareOf(std::uint64_t number) {
   const std::vector<double>& given = config_.mesh.batch_shares;
   const auto shares =
       given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
-  ImageShare share{.number = number,
-                   .epoch = batch.epoch,
-                   .images = std::ssize(batch.samples),
-                   .samples = SplitBatch(batch.samples, lengths_, shares)[std::size_t(rank_)]};
+  ImageShare share{.number = number, .epoch = batch.epoch, .images = std::ssize(batch.samples)};
+  std::vector<std::vector<std::int32_t>> parts = SplitBatch(batch.samples, lengths_, shares);
+  // A learner without images could not take part in the exchange of statistics, so all compute all.
+  share.whole = needs_group() && std::ranges::any_of(parts, [](auto& p) { return p.empty(); });
+  if (share.whole) {
+    share.samples.assign(batch.samples.begin(), batch.samples.end());
+  } else {
+    share.samples = std::move(parts[std::size_t(rank_)]);
+  }
   for (const std::int32_t i : batch.samples)
     share.labels.push_back(parts_.data->train.labels[std::size_t(i)]);
   // Micro-batches bound the memory of activations, which grows with the images of a pass.
@@ -156,16 +174,25 @@ Result<LossReport> ImageClassification::ComputeGradient(const SampleBatch&,
                     .sequences = outcome.rows};
 }
 
+// Without its images this learner cannot take part in the exchange of statistics: it ends the
+// group, in which the others wait.
+Result<ImageLoader::Loaded> ImageClassification::TakeImages() {
+  Result<ImageLoader::Loaded> loaded = loader_.Take(progress_ ? progress_->batches : updates());
+  if (!loaded.ok() && group_ != nullptr) group_->Abort(loaded.status());
+  return loaded;
+}
+
 // Only the last micro-batch notifies `watch`, since the gradient is final then.
 Result<ImageOutcome> ImageClassification::ComputeParts(GradientWatch* watch) {
   Time begin = clock_.Now();
-  TROOP_ASSIGN_OR_RETURN(ImageLoader::Loaded loaded,
-                         loader_.Take(progress_ ? progress_->batches : updates()));
+  TROOP_ASSIGN_OR_RETURN(ImageLoader::Loaded loaded, TakeImages());
   const ImageShare& share = loaded.share;
   const ImageStep::Weights weights{trained_->value(), trained_->packed_value()};
   // The mean over learners of the scaled sums is the mean over all images of the batch.
   ImageStep::Gradient gradient{.gradient = trained_->gradient(),
-                               .scale = float(double(ranks_) / double(share.images))};
+                               .scale = float((share.whole ? 1.0 : ranks_) / double(share.images))};
+  if (replicas_ && !share.whole) gradient.replicas = &*replicas_;
+  const double waited = replicas_ ? ToSeconds(replicas_->waited()) : 0;
   std::ranges::fill(gradient.gradient, 0.0f);
   ImageOutcome sum;
   for (ImageBatch& images : loaded.parts) {
@@ -181,6 +208,11 @@ Result<ImageOutcome> ImageClassification::ComputeParts(GradientWatch* watch) {
     sum += outcome;
     begin = clock_.Now();
     cost_.compute_s += ToSeconds(begin - computes);
+  }
+  if (replicas_) {
+    TROOP_RETURN_IF_ERROR(replicas_->status());
+    const double all = ToSeconds(replicas_->waited());
+    cost_.tensor_s += all - waited, cost_.compute_s -= all - waited;
   }
   // Failpoint of the divergence tests.
   if (const auto bad = InjectedValue(Failpoint::kLearnerGradient)) gradient.gradient[0] = *bad;

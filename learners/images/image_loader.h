@@ -21,6 +21,7 @@ struct ImageShare {
   std::vector<std::int32_t> samples;  // this learner's, cut into micro-batches
   std::vector<std::int32_t> labels;   // of the whole batch
   std::size_t micro = 1;              // images of a micro-batch
+  bool whole = false;                 // every learner has the whole batch
 };
 
 // Makes the images of the next updates on threads while the step computes, at most kAhead updates

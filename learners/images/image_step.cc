@@ -144,6 +144,7 @@ Result<ImageOutcome> ImageStep::ForwardBackward(const Weights& weights, const Im
   StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
   context.statistics = statistics_;
   context.dropout = batch.dropout;
+  context.replicas = gradient.replicas;
   const Cache cache = cache_.bytes().first(cache_bytes_);
   module_->Forward(context, {&input_, 1}, {&logits_, 1}, cache);
   const ImageOutcome outcome = Judge(batch, gradient.scale, true);

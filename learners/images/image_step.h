@@ -66,6 +66,7 @@ class ImageStep {
     std::span<float> gradient;  // [P], accumulated into
     float scale = 1;            // factor of each image's loss
     GradientWatch* watch = nullptr;
+    TensorGroup* replicas = nullptr;  // the ranks of the batch (MakeBatchNorm)
   };
   // Inference, with the running statistics. Errors: kInvalidArgument: the shape does not fit.
   Result<ImageOutcome> Forward(const Weights& weights, const ImageBatch& batch, const Shape& shape);

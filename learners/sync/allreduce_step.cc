@@ -169,9 +169,8 @@ Status AllReduceStep::Begin(const SampleBatch* batch, double progress, bool exha
   outcome_ = {};
   failed_ = group_->status();
   if (!failed_.ok()) return failed_;
-  if (BatchPartition* const partition = algorithm_->batch_partition(); partition != nullptr) {
-    partition->SetRank(gradients_->rank(), gradients_->size());
-  }
+  BatchPartition* const partition = algorithm_->batch_partition();
+  if (partition != nullptr) partition->SetRank(gradients_->rank(), gradients_->size());
   given_from_ = std::int64_t(Gradient().size());
   if (batch != nullptr) {
     Result<LossReport> report = algorithm_->ComputeGradient(*batch, priority, this);
@@ -181,8 +180,11 @@ Status AllReduceStep::Begin(const SampleBatch* batch, double progress, bool exha
     } else {
       outcome_.update = report.status();
     }
-    // Other ranks may block in an operation of this tensor-parallel group; abort to release them.
-    if (Status parts = tensor_status(); !parts.ok()) {
+    // Other ranks may block in an operation of the tensor-parallel group, or in that of the batch;
+    // abort to release them.
+    Status parts = tensor_status();
+    if (parts.ok() && partition != nullptr) parts = partition->group_status();
+    if (!parts.ok()) {
       failed_ = std::move(parts);
       group_->Abort(failed_);
     }

@@ -141,6 +141,7 @@ void LearnerGroup::Join() {
       return;
     }
     if (job->status.ok()) job->status = JoinDevices(job);
+    if (job->status.ok()) job->status = JoinBatch(job);
   };
   Result<Executor::Job> id = options_.executor->Submit("join", work);
   TROOP_CHECK(id.ok(), "{}", id.status().ToString());
@@ -235,6 +236,17 @@ Status LearnerGroup::JoinDevices(JoinJob* job) const {
   return Status::Ok();
 }
 
+// A separate group, because the gradient is all-reduced while the backward pass still exchanges
+// statistics.
+Status LearnerGroup::JoinBatch(JoinJob* job) const {
+  BatchPartition* const partition = options_.algorithm->batch_partition();
+  if (partition == nullptr || !partition->needs_group()) return Status::Ok();
+  Collective& from = has_parts() ? *job->axes.same_part : *job->group;
+  TROOP_ASSIGN_OR_RETURN(job->axes.batch, from.Split(0, from.rank()));
+  partition->SetGroup(job->axes.batch.get());
+  return Status::Ok();
+}
+
 // The simulator exchanges states by polling; otherwise the join job has done it.
 void LearnerGroup::CollectJoin(Time now) {
   if (join_) {
@@ -279,6 +291,7 @@ void LearnerGroup::Enter(Status status) {
 void LearnerGroup::Ended(const Status& why) {
   if (!why.ok()) LogInfo("the group of {} learners has ended: {}", size_, why.message());
   if (member_ != nullptr) member_->SetTensorGroup(nullptr, nullptr);
+  if (axes_.batch != nullptr) options_.algorithm->batch_partition()->SetGroup(nullptr);
   ReduceOnDevice(false);
   for (std::unique_ptr<Collective>* const over : {&axes_.devices, &axes_.model_devices}) {
     if (*over == nullptr) continue;

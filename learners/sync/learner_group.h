@@ -77,6 +77,8 @@ class LearnerGroup {
     std::unique_ptr<Collective> same_part, same_model;
     // Over NCCL: the ranks that all-reduce gradients, and those of same_model.
     std::unique_ptr<Collective> devices, model_devices;
+    // The ranks that share a batch, for BatchPartition::SetGroup.
+    std::unique_ptr<Collective> batch;
   };
   struct JoinJob {
     Executor::Job id = 0;
@@ -103,6 +105,7 @@ class LearnerGroup {
   // Parts of a Join job: subgroups with one state, and device groups.
   Status BecomeParts(JoinJob* job) const;
   Status JoinDevices(JoinJob* job) const;
+  Status JoinBatch(JoinJob* job) const;
   Status MakeDeviceGroup(Collective* from, std::unique_ptr<Collective>* made) const;
   bool has_parts() const { return options_.parts > 1 && options_.model < 0; }
   void ReduceOnDevice(bool there) const;

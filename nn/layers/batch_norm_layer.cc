@@ -2,20 +2,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "kernels/elementwise/cast.h"
 #include "nn/arena.h"
 #include "nn/layers/element.h"
 #include "nn/layers/image_layers.h"
+#include "nn/parallel/tensor_parallel.h"
 
 namespace troop {
 namespace {
 
 struct NothingPacked final : Packed {};
 
-// The cache holds the output, if there is an activation, then the batch's mean [c] and
-// 1 / sqrt(variance + epsilon) [c]. Loops go over the rows, whose channels are adjacent.
+// The cache holds the output, if there is an activation, then the batch's mean [c],
+// 1 / sqrt(variance + epsilon) [c] and number of rows [1]. Loops go over the rows, whose channels
+// are adjacent.
 class BatchNormLayer final : public Module {
  public:
   explicit BatchNormLayer(const BatchNormOptions& options)
@@ -40,8 +43,9 @@ class BatchNormLayer final : public Module {
     const TensorSpec out{DType::kF32, shape};
     const bool keeps = options_.activation != Activation::kNone;
     return Plan{.out = {out},
-                .cache_bytes = (keeps ? AlignBytes(out.bytes()) : 0) + 2 * ChannelBytes<float>(),
-                .workspace_bytes = 2 * ChannelBytes<double>() + 2 * ChannelBytes<float>() +
+                .cache_bytes = (keeps ? AlignBytes(out.bytes()) : 0) + StatisticsBytes(),
+                .workspace_bytes = 2 * ChannelBytes<double>() + StatisticsBytes() +
+                                   AlignBytes((2 * c_ + 1) * sizeof(float)) +
                                    AlignBytes(out.bytes()),
                 .cache_begins_with_out = keeps};
   }
@@ -57,8 +61,8 @@ class BatchNormLayer final : public Module {
                std::span<const Tensor> out, Cache cache) const override {
     // Without a cache the statistics of the call are in the workspace.
     Arena workspace(context.workspace);
-    Arena kept = cache.empty() ? Arena(workspace.Take(2 * ChannelBytes<float>()))
-                               : Arena(Statistics(in[0], cache));
+    Arena kept =
+        cache.empty() ? Arena(workspace.Take(StatisticsBytes())) : Arena(Statistics(in[0], cache));
     float* const mean = TakeFloats(kept, options_.channels);
     float* const rstd = TakeFloats(kept, options_.channels);
     if (cache.empty()) {
@@ -70,7 +74,7 @@ class BatchNormLayer final : public Module {
       }
     } else {
       WithElement(in[0].dtype(), [&]<class X>(X*) {
-        Measure(ElementsOf<X>(in[0]), context.statistics, &workspace, mean, rstd);
+        Measure(ElementsOf<X>(in[0]), context, &workspace, {mean, rstd, TakeFloats(kept, 1)});
       });
     }
     Normalize(context, in[0], mean, rstd, out[0]);
@@ -83,13 +87,15 @@ class BatchNormLayer final : public Module {
   }
 
   // With x̂ = (x - mean) rstd and n rows: dbias = Σ dz, dweight = Σ dz x̂, and
-  // dx = weight rstd (dz - dbias / n - x̂ dweight / n), since mean and variance depend on x.
+  // dx = weight rstd (dz - dbias / n - x̂ dweight / n), since mean and variance depend on x. With
+  // replicas n and the sums in dx are those of all ranks; each rank's gradient is that of its rows.
   void Backward(const StepContext& context, std::span<const ConstTensor> in,
                 std::span<const ConstTensor> dout, Cache cache,
                 std::span<const Tensor> din) const override {
     Arena kept(Statistics(in[0], cache)), workspace(context.workspace);
     const float* const mean = TakeFloats(kept, options_.channels);
     const float* const rstd = TakeFloats(kept, options_.channels);
+    const auto n = double(*TakeFloats(kept, 1));
     const std::span<double> dbias = TakeSums(&workspace), dweight = TakeSums(&workspace);
     float* const dz = TakeFloats(workspace, dout[0].elements());
     ActivationBackward({.activation = options_.activation,
@@ -110,10 +116,10 @@ class BatchNormLayer final : public Module {
       }
       // The sums are complete, and the input's gradient needs them.
       PutGradient(context, dweight, dbias);
+      SumOverReplicas(context, &workspace, {dbias, dweight});
       if (din.empty() || din[0].empty()) return;
       WithElement(din[0].dtype(), [&]<class D>(D*) {
         const std::span<D> dx = ElementsOf<D>(din[0]);
-        const double n = double(x.size() / c_);
         for (std::size_t row = 0; row < x.size(); row += c_) {
           for (std::size_t c = 0; c < c_; ++c) {
             const float normal = (LoadElement(x[row + c]) - mean[c]) * rstd[c];
@@ -145,22 +151,55 @@ class BatchNormLayer final : public Module {
     std::ranges::fill(sums, 0.0);
     return sums;
   }
+  std::size_t StatisticsBytes() const {
+    return 2 * ChannelBytes<float>() + AlignBytes(sizeof(float));
+  }
+  // Replaces f64 numbers by their sums over the ranks, in one message of f32. A failure shows in
+  // the status of the group.
+  static void SumOverReplicas(const StepContext& context, Arena* workspace,
+                              std::initializer_list<std::span<double>> parts) {
+    if (context.replicas == nullptr) return;
+    Arena scratch = *workspace;
+    std::size_t count = 0;
+    for (const std::span<double> part : parts) count += part.size();
+    const std::span<float> message(TakeFloats(scratch, std::int64_t(count)), count);
+    // There and back.
+    auto to = message.begin();
+    for (const std::span<double> part : parts)
+      to = std::ranges::transform(part, to, [](double x) { return float(x); }).out;
+    context.replicas->Sum(message);
+    auto from = message.begin();
+    for (const std::span<double> part : parts) {
+      std::copy_n(from, part.size(), part.begin());
+      from += std::ptrdiff_t(part.size());
+    }
+  }
   // The part of the cache after the output.
   std::span<std::byte> Statistics(const ConstTensor& in, Cache cache) const {
     if (options_.activation == Activation::kNone) return cache;
     return cache.subspan(AlignBytes(std::size_t(in.elements()) * sizeof(float)));
   }
 
+  // The numbers of a batch that Forward keeps.
+  struct Kept {
+    float* mean;  // [c]
+    float* rstd;  // [c]
+    float* rows;  // [1]
+  };
   // Mean and 1 / sqrt(variance + epsilon) of the rows, in two passes, so that values far from 0
-  // keep their digits. `statistics`: empty, or the places of mean and unbiased variance.
+  // keep their digits. Writes context.statistics: empty, or the places of mean and unbiased
+  // variance.
   template <class X>
-  void Measure(std::span<const X> x, std::span<float> statistics, Arena* workspace, float* mean,
-               float* rstd) const {
+  void Measure(std::span<const X> x, const StepContext& context, Arena* workspace,
+               const Kept& kept) const {
+    const std::span<float> statistics = context.statistics;
     const std::span<double> sum = TakeSums(workspace), squares = TakeSums(workspace);
-    const double n = double(x.size() / c_);
+    double n = double(x.size() / c_);
     for (std::size_t row = 0; row < x.size(); row += c_) {
       for (std::size_t c = 0; c < c_; ++c) sum[c] += double(LoadElement(x[row + c]));
     }
+    SumOverReplicas(context, workspace, {sum, {&n, 1}});
+    *kept.rows = float(n);
     for (double& s : sum) s /= n;
     for (std::size_t row = 0; row < x.size(); row += c_) {
       for (std::size_t c = 0; c < c_; ++c) {
@@ -168,11 +207,12 @@ class BatchNormLayer final : public Module {
         squares[c] += d * d;
       }
     }
+    SumOverReplicas(context, workspace, {squares});
     for (std::size_t c = 0; c < c_; ++c) {
-      mean[c] = float(sum[c]);
-      rstd[c] = float(1 / std::sqrt(squares[c] / n + double(options_.epsilon)));
+      kept.mean[c] = float(sum[c]);
+      kept.rstd[c] = float(1 / std::sqrt(squares[c] / n + double(options_.epsilon)));
       if (statistics.empty()) continue;
-      statistics[std::size_t(params_[2].offset) + c] = mean[c];
+      statistics[std::size_t(params_[2].offset) + c] = kept.mean[c];
       // One row has no unbiased variance; its deviation is 0.
       statistics[std::size_t(params_[3].offset) + c] = float(squares[c] / std::max(n - 1, 1.0));
     }

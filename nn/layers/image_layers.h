@@ -49,6 +49,10 @@ std::unique_ptr<Module> MakeDropout(const DropoutOptions& options);
 // In training Forward writes the mean and the unbiased variance of the batch to
 // StepContext::statistics, if it is given, at the running ones' places. UpdateRunningStatistics
 // moves the running ones there. Sums are f64.
+//
+// With StepContext::replicas the ranks of that group, each with a part of the batch, normalize it
+// as a whole, as PyTorch's nn.SyncBatchNorm: Forward sums 2 c + 1 numbers over the ranks, Backward
+// 2 c, in f32. All ranks must make the same passes.
 struct BatchNormOptions {
   std::int64_t channels = 0;
   float epsilon = 1e-5f;

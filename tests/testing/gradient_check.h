@@ -52,6 +52,7 @@ class ModuleBench {
     return {.value = value,
             .packed = packed.get(),
             .workspace = workspace_.bytes(),
+            .replicas = replicas,
             .statistics = statistics,
             .dropout = dropout};
   }
@@ -63,6 +64,7 @@ class ModuleBench {
   std::unique_ptr<Packed> packed;
   std::span<float> statistics;          // batch statistics; empty: none are stored
   std::span<const DropoutKey> dropout;  // empty: nothing is dropped
+  TensorGroup* replicas = nullptr;      // the batch's other parts
 
  private:
   ModuleBench(const Module& module, Tensor in, std::vector<ConstTensor> given, Precision precision,

@@ -28,6 +28,7 @@ TEST(ImageKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
       {"learner.sync = \"paramserver\"", "\"paramserver\" does not support"},
       {"learner.device = \"cuda\"", "only runs on the CPU"},
       {"network.precision = \"bf16\"", "\"bf16\" is not supported"},
+      {"model.sync_batch_norm = true\nlearner.micro_batch_size = 4", "set 0"},
       {"data.image_channels = 2", "is 2, must be 0, 1 or 3"},
       {"data.image_width = 9", "9 has no effect with data.image_resize = \"none\""},
       {"data.image_resize = \"stretch\"", "needs the new size in pixels"}};
@@ -35,7 +36,7 @@ TEST(ImageKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
     EXPECT_THAT(ErrorOf(valid + line + "\n"), HasSubstr(says)) << line;
   EXPECT_EQ(ErrorOf(valid + "data.image_resize = \"stretch\"\ndata.image_height = 8\n"
                             "data.image_width = 9\nmesh.dp = 2\nmodel.pretrained = "
-                            "\"p\"\n"),
+                            "\"p\"\nmodel.sync_batch_norm = true\n"),
             "");
 }
 
@@ -47,13 +48,19 @@ TEST(ImageKeysTest, ImagesAreRequired) {
               HasSubstr("use \"classifier\""));
 }
 
+TEST(ImageKeysTest, ModelsWithoutBatchNormHaveNoSynchronizedOne) {
+  EXPECT_THAT(ErrorOf("learner.algorithm = \"classifier\"\nmodel.architecture = \"vgg16\"\n"
+                      "data.images = \"d\"\nmodel.sync_batch_norm = true\n"),
+              HasSubstr("\"vgg16\", which has no batch normalization"));
+}
+
 TEST(ImageKeysTest, TextsHaveNoKeysOfImages) {
   const std::string texts =
       "learner.algorithm = \"classifier\"\ndata.reviews = \"r\"\ndata.vocabulary = \"v\"\n";
   EXPECT_EQ(ErrorOf(texts), "");
   for (const char* const line :
        {"data.images = \"d\"", "data.image_flip = 0.5", "data.image_mean = [0.5]",
-        "model.image_height = 8", "data.image_threads = 2",
+        "model.image_height = 8", "model.sync_batch_norm = true", "data.image_threads = 2",
         "data.image_cache_mb = 9"}) {
     EXPECT_THAT(ErrorOf(texts + line + "\n"), HasSubstr("which reads texts")) << line;
   }

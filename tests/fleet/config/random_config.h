@@ -134,6 +134,7 @@ inline void RepairImages(Config* c) {
   ModelConfig& m = c->model;
   m.image_height = m.image_width = m.image_channels = 0;
   m.classifier_units = ModelConfig().classifier_units;
+  m.sync_batch_norm = false;
   if (ClassifiesImages(m.architecture)) m.architecture = ModelArchitecture::kBert;
 }
 
