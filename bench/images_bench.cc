@@ -15,6 +15,7 @@
 #include "core/base/check.h"
 #include "kernels/onednn/layer_kernel.h"
 #include "kernels/optim/optimizer_step.h"
+#include "kernels/transformer/layer_norm_gelu.h"
 #include "nn/images/image_classifier.h"
 #include "nn/io/image_weights.h"
 #include "nn/models/model.h"
