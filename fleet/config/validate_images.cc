@@ -157,9 +157,6 @@ void CheckImages(const Config& c, Conflicts* out) {
   // "auto" selects the CPU.
   out->If(c.learner.device == DeviceChoice::kCuda, {"learner.device", "model.architecture"},
           "is \"cuda\", but \"{}\" only runs on the CPU; set \"auto\" or \"cpu\"", name);
-  out->If(c.network.precision == NetworkPrecision::kBf16,
-          {"network.precision", "model.architecture"},
-          "\"bf16\" is not supported by \"{}\"; set \"fp32\"", name);
 }
 
 }  // namespace troop

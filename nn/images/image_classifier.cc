@@ -130,6 +130,12 @@ class Stack {
   Stack(std::int64_t height, std::int64_t width, std::int64_t channels)
       : height_(height), width_(width), channels_(channels) {}
 
+  // The beginning of a network: converts the images to the type that the next layer computes in.
+  static Stack Begin(const ImageModelOptions& o) {
+    Stack stack(o.height, o.width, o.channels);
+    stack.parts_.push_back({"input", MakeInput(1.0f)});
+    return stack;
+  }
   std::int64_t channels() const { return channels_; }
   // An empty stack whose input is this one's output.
   Stack Continued() const { return {height_, width_, channels_}; }
@@ -230,7 +236,7 @@ class Stack {
 
 // Four 3 x 3 convolutions; two poolings, so that images of 4 x 4 are possible.
 std::unique_ptr<Module> MakeCnn(const ImageModelOptions& o) {
-  Stack net(o.height, o.width, o.channels);
+  Stack net = Stack::Begin(o);
   net.AddConvNorm("features.0", "features.1", {.filters = 32});
   net.AddConvNorm("features.3", "features.4", {.filters = 32});
   net.AddMaxPool("features.6", 2, 0);
@@ -267,7 +273,7 @@ void AddBlock(const std::string& name, std::int64_t filters, std::int64_t stride
 // Four stages with 64 to 512 filters; all but the first halve the image.
 std::unique_ptr<Module> MakeResNet(const ImageModelOptions& o, const std::array<int, 4>& blocks,
                                    bool bottleneck) {
-  Stack net(o.height, o.width, o.channels);
+  Stack net = Stack::Begin(o);
   net.AddConvNorm("conv1", "bn1", {.filters = 64, .kernel = 7, .stride = 2});
   net.AddMaxPool("maxpool", 3, 1);
   for (std::size_t stage = 0; stage < blocks.size(); ++stage) {
@@ -283,7 +289,7 @@ std::unique_ptr<Module> MakeResNet(const ImageModelOptions& o, const std::array<
 // Krizhevsky et al. 2012, section 3.5; the two GPUs of the paper are the groups. The response
 // normalizations follow the relu of convolutions 1 and 2.
 std::unique_ptr<Module> MakeAlexNet(const ImageModelOptions& o) {
-  Stack net(o.height, o.width, o.channels);
+  Stack net = Stack::Begin(o);
   net.AddConvRelu("features.0", {.filters = 96, .kernel = 11, .stride = 4, .padding = 0});
   net.AddResponseNorm("features.2");
   net.AddMaxPool("features.3", 3, 0);
@@ -300,7 +306,7 @@ std::unique_ptr<Module> MakeAlexNet(const ImageModelOptions& o) {
 
 // torchvision's alexnet.py: one column, narrower, and a pooling to 6 x 6 for any size.
 std::unique_ptr<Module> MakeAlexNetTorchvision(const ImageModelOptions& o) {
-  Stack net(o.height, o.width, o.channels);
+  Stack net = Stack::Begin(o);
   net.AddConvRelu("features.0", {.filters = 64, .kernel = 11, .stride = 4, .padding = 2});
   net.AddMaxPool("features.2", 3, 0);
   net.AddConvRelu("features.3", {.filters = 192, .kernel = 5, .padding = 2});
@@ -316,7 +322,7 @@ std::unique_ptr<Module> MakeAlexNetTorchvision(const ImageModelOptions& o) {
 
 // Five groups of 3 x 3 convolutions, each with a pooling behind it.
 std::unique_ptr<Module> MakeVgg16(const ImageModelOptions& o) {
-  Stack net(o.height, o.width, o.channels);
+  Stack net = Stack::Begin(o);
   int place = 0;
   for (const auto& [layers, filters] :
        {std::pair<int, std::int64_t>{2, 64}, {2, 128}, {3, 256}, {3, 512}, {3, 512}}) {

@@ -27,7 +27,6 @@ TEST(ImageKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
       {"mesh.tp = 2", "does not support tensor parallelism"},
       {"learner.sync = \"paramserver\"", "\"paramserver\" does not support"},
       {"learner.device = \"cuda\"", "only runs on the CPU"},
-      {"network.precision = \"bf16\"", "\"bf16\" is not supported"},
       {"model.sync_batch_norm = true\nlearner.micro_batch_size = 4", "set 0"},
       {"data.image_channels = 2", "is 2, must be 0, 1 or 3"},
       {"data.image_width = 9", "9 has no effect with data.image_resize = \"none\""},
@@ -36,7 +35,7 @@ TEST(ImageKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
     EXPECT_THAT(ErrorOf(valid + line + "\n"), HasSubstr(says)) << line;
   EXPECT_EQ(ErrorOf(valid + "data.image_resize = \"stretch\"\ndata.image_height = 8\n"
                             "data.image_width = 9\nmesh.dp = 2\nmodel.pretrained = "
-                            "\"p\"\nmodel.sync_batch_norm = true\n"),
+                            "\"p\"\nmodel.sync_batch_norm = true\nnetwork.precision = \"bf16\"\n"),
             "");
 }
 

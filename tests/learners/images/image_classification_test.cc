@@ -169,6 +169,22 @@ TEST(ImageClassificationTest, RunningStatisticsAreMeansOverRanks) {
   EXPECT_TRUE(std::ranges::equal(ranks[0]->value(), ranks[1]->value()));
 }
 
+// Rounding to bf16 is 2^-9; a wrong layer would be far off.
+TEST(ImageClassificationTest, Bf16GradientIsNear) {
+  TrainingConfig config = ImageConfig();
+  const auto wide = Make(config);
+  config.network.precision = NetworkPrecision::kBf16;
+  const auto narrow = Make(config);
+  const double loss = Compute(wide.get()).loss;
+  EXPECT_NEAR(Compute(narrow.get()).loss, loss, 0.05 * loss);
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < wide->gradient().size(); ++i) {
+    difference += std::pow(double(wide->gradient()[i]) - double(narrow->gradient()[i]), 2);
+    norm += std::pow(double(wide->gradient()[i]), 2);
+  }
+  EXPECT_LT(std::sqrt(difference / norm), 0.1);
+}
+
 // Each micro-batch has its own statistics, which count by their images: 24 = 10 + 10 + 4.
 TEST(ImageClassificationTest, MicroBatchesCountByTheirImages) {
   TrainingConfig config = ImageConfig();
