@@ -22,6 +22,7 @@ ACCURACY = {
 }
 PEERS = ROOT / "bench/peers/imdb_peers.py"
 RATINGS = ("ratings of 25,000 test reviews", "configs/imdb_ratings.toml")
+SOLVERS = ROOT / "bench/peers/linear_peers.py"
 LINEAR = ("linear model of n-grams, 25,000 test reviews", "configs/imdb_linear.toml")
 MASKED = ("configs/imdb_masked_short.toml", "configs/imdb_masked.toml")
 FINETUNE = "configs/imdb_finetune.toml"
@@ -126,6 +127,29 @@ def linear(build, keys, ours, peers):
         [harness.peers_python(), PEERS, "linear"], cores=CORES, threads=CORES)), peers)
 
 
+def solvers(build, keys, ours, peers):
+    """Seconds of the linear model's solver and of scikit-learn's to equal objectives, on the same
+    features, one thread each. The objective of Troop's weights is computed again by numpy."""
+    python, program = harness.peers_python(), build / "bench/linear_bench"
+    with tempfile.TemporaryDirectory(prefix="troop-bench-") as folder:
+        reviews = keys["data.reviews"].strip('"')
+        harness.collect(harness.parse_lines(harness.run_program(
+            [program, "features", reviews, folder], cores=CORES)), ours)
+        if python is None:
+            say("imdb: peer absent: bench/run --install-peers")
+            return
+        harness.collect(harness.parse_lines(harness.run_program(
+            [python, SOLVERS, "fit", folder], cores=1)), peers)
+        cases = json.loads((pathlib.Path(folder) / "cases.json").read_text(encoding="utf-8"))
+        for case, told in cases.items():
+            lines = harness.parse_lines(harness.run_program(
+                [program, "solve", folder, case, told["loss"], told["l2"], told["objective"]],
+                cores=1))
+            # A wrong objective is an error, not a row.
+            harness.run_program([python, SOLVERS, "verify", folder, case, lines[0]["check"][0]])
+            harness.collect(lines, ours)
+
+
 def masked(build, keys, ours):
     """Masked-LM pre-training, first on short and then on whole reviews, then fine-tuning. The model
     of each stage is kept in build/bench_imdb and reused while its configs are unchanged."""
@@ -223,4 +247,6 @@ def run(build, quick, machine, only):
         ratings(build, keys, ours, peers)
     if not quick and (not only or "linear" in only):
         linear(build, keys, ours, peers)
+    if not quick and (not only or "solvers" in only):
+        solvers(build, keys, ours, peers)
     return harness.pair("imdb", ours, peers, machine)
