@@ -17,6 +17,7 @@
 #include "nn/io/safetensors.h"
 #include "nn/module.h"
 #include "nn/parallel/tensor_parallel.h"
+#include "nn/sparse/row_gradients.h"
 #include "replay/codec/sample_batch.h"
 
 namespace troop {
@@ -74,6 +75,7 @@ class Algorithm {
   virtual FusedUpdate* fused_update() { return nullptr; }
   virtual const ModelFiles* model_files() const { return nullptr; }
   virtual GpuReplayConsumer* gpu_replay() { return nullptr; }
+  virtual RowGradients* row_gradients() { return nullptr; }
 };
 
 // Makes the algorithm named by config.learner.algorithm. tensor: the part of the model to train.

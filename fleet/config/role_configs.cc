@@ -62,6 +62,29 @@ std::int64_t RolloutStepsOf(const Config& config) {
          std::max<std::int64_t>(1, config.fleet.learners);
 }
 
+// The optimizer of parameter shards and of threads that share weights; a linear model has its rule
+// in linear.solver.
+OptimizerConfig OptimizerOf(const Config& config) {
+  OptimizerConfig optimizer = config.optimizer;
+  if (!IsLinearModel(config)) return optimizer;
+  if (config.linear.solver == LinearSolver::kSgd) optimizer.type = OptimizerType::kSgd;
+  if (config.linear.solver == LinearSolver::kAdaGrad) optimizer.type = OptimizerType::kAdaGrad;
+  return optimizer;
+}
+
+// Pushes of a linear model have the elements that are not zero, with their indices: top_k sends no
+// zeros, and with a ratio of 1 all others exactly. Local SGD pushes values.
+ParamServerConfig ParamServerOf(const Config& config) {
+  ParamServerConfig shards = config.paramserver;
+  if (!IsLinearModel(config) || shards.mode == SyncMode::kLocalSgd ||
+      shards.compression != GradientCodec::kNone) {
+    return shards;
+  }
+  shards.compression = GradientCodec::kTopK;
+  shards.topk_ratio = 1;
+  return shards;
+}
+
 }  // namespace
 
 // Learners get no section of the fleet or of the actors, only the values that they use.
@@ -76,8 +99,8 @@ TrainingConfig TrainingConfigOf(const Config& config) {
           .model = config.model,
           .linear = config.linear,
           .mesh = config.mesh,
-          .paramserver = config.paramserver,
-          .optimizer = config.optimizer,
+          .paramserver = ParamServerOf(config),
+          .optimizer = OptimizerOf(config),
           .checkpoint = config.checkpoint,
           .learners = config.fleet.learners,
           .serial = config.fleet.mode == FleetMode::kSerial,
@@ -130,7 +153,7 @@ ShardConfig ShardConfigOf(const Config& config) {
   return {.seed = config.seed,
           .model = ModelSetupOf(config),
           .paramserver = config.paramserver,
-          .optimizer = config.optimizer,
+          .optimizer = OptimizerOf(config),
           .workers = WorkersOf(config.fleet.learners, config.mesh.tp),
           .max_updates = config.run.max_updates,
           .snapshot_every_s = config.checkpoint.every_s,

@@ -76,7 +76,8 @@ void CheckSync(const Config& c, Conflicts* out) {
   // Averaging of values ignores the state of an optimizer, so that state must not exist.
   const bool averages = c.learner.sync == LearnerSync::kParamServer && local_sgd;
   out->If(
-      averages && c.optimizer.type != OptimizerType::kSgd, {"optimizer.type", "paramserver.mode"},
+      averages && !IsLinearModel(c) && c.optimizer.type != OptimizerType::kSgd,
+      {"optimizer.type", "paramserver.mode"},
       "{} requires plain SGD for the steps of a learner; set \"sgd\", and adapt the learning rate",
       mode);
   for (const auto& [key, value] : {std::pair{"optimizer.momentum", c.optimizer.momentum},
@@ -538,7 +539,8 @@ void CheckSupervised(const Config& c, Conflicts* out) {
   out->If(!c.mesh.batch_shares.empty() && std::int64_t(c.mesh.batch_shares.size()) != workers,
           {"mesh.batch_shares", "mesh.dp"}, "{} shares for {} workers; give one per worker",
           c.mesh.batch_shares.size(), workers);
-  out->If(c.learner.hogwild_threads > 1, {"learner.hogwild_threads", "learner.algorithm"},
+  out->If(c.learner.hogwild_threads > 1 && !IsLinearModel(c),
+          {"learner.hogwild_threads", "learner.algorithm"},
           "Hogwild threads are not supported by learner.algorithm = {}; set 1, and see mesh.dp",
           algorithm);
   out->If(c.fleet.mode == FleetMode::kSerial && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},

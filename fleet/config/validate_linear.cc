@@ -122,9 +122,42 @@ void CheckObjective(const Config& c, Conflicts* out) {
           "has no effect without linear.naive_bayes; omit it");
 }
 
+// Rules of several learners and threads, which exchange the gradients of the row optimizers.
+void CheckLearners(const Config& c, Conflicts* out) {
+  const LinearSolver solver = c.linear.solver;
+  for (const auto& [key, count] :
+       {std::pair("fleet.learners", c.fleet.learners), {"mesh.dp", c.mesh.dp}}) {
+    out->If(solver == LinearSolver::kDualAscent && count > 1, {key, "linear.solver"},
+            "is {}, but linear.solver = \"dual_ascent\" has one learner; set 1, or use \"ftrl\", "
+            "\"adagrad\", \"adam\" or \"sgd\"",
+            count);
+  }
+  // Shards and threads step each weight by itself.
+  const bool shards = c.learner.sync == LearnerSync::kParamServer;
+  if (!shards && c.learner.hogwild_threads == 1) return;
+  const std::string key = shards ? "learner.sync" : "learner.hogwild_threads";
+  out->If(solver != LinearSolver::kSgd && solver != LinearSolver::kAdaGrad, {"linear.solver", key},
+          "\"{}\" is not supported by {}; use \"sgd\" or \"adagrad\"", EnumName(solver),
+          shards ? "parameter shards" : "learner.hogwild_threads");
+  out->If(c.linear.naive_bayes, {"linear.naive_bayes", key},
+          "is not supported by {}, which publish weights without its factors; set false",
+          shards ? "parameter shards" : "threads that share weights");
+  if (!shards) return;
+  const ParamServerConfig& p = c.paramserver;
+  const bool halves =
+      p.compression == GradientCodec::kFp16 || p.compression == GradientCodec::kBf16;
+  out->If(halves, {"paramserver.compression", "model.architecture"},
+          "\"{}\" sends all weights, but a gradient of \"linear\" has few rows; set \"none\" (the "
+          "rows exactly), \"top_k\" or \"strom\"",
+          EnumName(p.compression));
+  out->If(p.mode == SyncMode::kLocalSgd && solver == LinearSolver::kAdaGrad,
+          {"linear.solver", "paramserver.mode"},
+          "\"adagrad\" has a state, which \"local_sgd\" does not average; use \"sgd\"");
+}
+
 }  // namespace
 
-// A linear model is trained by one learner on the CPU. Each refusal names the key to change.
+// A linear model is trained on the CPU. Each refusal names the key to change.
 void CheckLinear(const Config& c, Conflicts* out) {
   const std::string_view name = EnumName(c.model.architecture);
   if (c.model.architecture != ModelArchitecture::kLinear) {
@@ -150,16 +183,10 @@ void CheckLinear(const Config& c, Conflicts* out) {
           {"learner.algorithm", "model.architecture"},
           "\"{}\" does not support model.architecture = \"linear\"; use \"classifier\"",
           EnumName(c.learner.algorithm));
-  // Rows of gradients are not exchanged.
-  out->If(c.learner.sync != LearnerSync::kAllReduce, {"learner.sync", "model.architecture"},
-          "\"{}\" does not support model.architecture = \"linear\"; use \"allreduce\"",
-          EnumName(c.learner.sync));
-  for (const auto& [key, count] : {std::pair("fleet.learners", c.fleet.learners),
-                                   {"mesh.dp", c.mesh.dp},
-                                   {"mesh.tp", c.mesh.tp}}) {
-    out->If(count > 1, {key, "model.architecture"},
-            "is {}, but model.architecture = \"linear\" is trained by one learner; set 1", count);
-  }
+  out->If(c.mesh.tp > 1, {"mesh.tp", "model.architecture"},
+          "is {}, but model.architecture = \"linear\" is not split; set 1, or raise mesh.dp",
+          c.mesh.tp);
+  CheckLearners(c, out);
   // "auto" selects the CPU.
   out->If(c.learner.device == DeviceChoice::kCuda, {"learner.device", "model.architecture"},
           "is \"cuda\", but \"linear\" only runs on the CPU; set \"auto\" or \"cpu\"");

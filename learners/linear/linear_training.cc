@@ -18,10 +18,12 @@
 #include "learners/supervised/supervised.h"
 #include "learners/train_state.h"
 #include "nn/arena.h"
+#include "nn/optimizer.h"
 #include "nn/sparse/dual_ascent.h"
 #include "nn/sparse/linear_model.h"
 #include "nn/sparse/linear_outputs.h"
 #include "nn/sparse/naive_bayes.h"
+#include "nn/sparse/row_gradients.h"
 
 namespace troop {
 namespace {
@@ -85,61 +87,12 @@ SparseRows WithConstant(const SparseRows& rows) {
   return out;
 }
 
-// Checks that the examples fit together, and that no product overflows.
-Status CheckExamples(const LinearExamples& examples) {
-  const std::int64_t n = examples.rows.size();
-  if (n == 0) return InvalidArgument("there are no training examples");
-  if (examples.outputs < 1 || std::ssize(examples.targets) != n * examples.outputs) {
-    return InvalidArgument("{} targets for {} examples of {} outputs", examples.targets.size(), n,
-                           examples.outputs);
-  }
-  // An infinite target would make all weights infinite after one step.
-  if (!std::ranges::all_of(examples.targets, [](float y) { return std::isfinite(y); }))
-    return InvalidArgument("a target is not a finite number");
-  for (std::int64_t i = 0; i < n; ++i) {
-    double squares = 0;
-    for (const float x : examples.rows.row(i).values) squares += double(x) * double(x);
-    if (squares <= kSquaredNormMax) continue;  // false for NaN, too
-    return InvalidArgument(
-        "the squared norm of training example {} is {:.3g}, must be at most {:.0e}; scale the "
-        "features",
-        i, squares, kSquaredNormMax);
-  }
-  return Status::Ok();
-}
-
-// Rejects settings that would be ignored, or have no meaning.
-Status CheckOptions(const LinearOptions& options, const LinearExamples& examples) {
-  if (options.l1 < 0 || options.l2 < 0)
-    return InvalidArgument("l1 is {} and l2 is {}, must be at least 0", options.l1, options.l2);
-  if (options.dual_ascent && options.l2 == 0) {
-    return InvalidArgument("l2 is 0, but dual_ascent needs l2 above 0; set it, or use ftrl");
-  }
-  const bool penalties = options.l1 > 0 || options.l2 > 0;
-  if (!options.dual_ascent && penalties && options.rows.rule != RowRule::kFtrl) {
-    return InvalidArgument(
-        "l1 is {} and l2 is {}, but {} has no penalty; set them to 0, or use ftrl or dual_ascent",
-        options.l1, options.l2, EnumName(options.rows.rule));
-  }
-  if (!options.naive_bayes) return Status::Ok();
-  if (examples.outputs > 1 || options.loss == LinearLoss::kSquaredError) {
-    return InvalidArgument(
-        "naive_bayes needs two classes and a loss of classes, but the model has {} outputs and {}; "
-        "set naive_bayes = false",
-        examples.outputs, EnumName(options.loss));
-  }
-  if (!(options.smoothing > 0))
-    return InvalidArgument("smoothing is {}, must be above 0", options.smoothing);
-  if (std::ranges::any_of(examples.rows.values, [](float x) { return x < 0; })) {
-    return InvalidArgument(
-        "naive_bayes needs features of 0 or more, but one is negative; set naive_bayes = false");
-  }
-  return Status::Ok();
-}
-
 // Updates by either solver. Weights before the factors of naive Bayes are those of the solver.
 class LinearTraining final : public Algorithm,
                              public FusedUpdate,
+                             public BatchPartition,
+                             public RowGradients,
+                             public ExternalOptimizer,
                              public CostReporting,
                              public ModelFiles {
  public:
@@ -156,16 +109,22 @@ class LinearTraining final : public Algorithm,
   void ExpectNext(const SampleBatch*) override {}
   Result<LossReport> RunUpdate(const SampleBatch& batch, double progress,
                                std::span<float> priority) override;
-  // Half an update would need a gradient of all features.
-  Result<LossReport> ComputeGradient(const SampleBatch&, std::span<float>,
-                                     GradientWatch*) override {
-    return InvalidArgument(
-        "a linear model has no dense gradient to exchange; set fleet.learners = 1");
-  }
-  std::span<float> gradient() override { return {}; }
-  void ApplyGradient(double, double) override {
-    TROOP_CHECK(false, "a linear model is updated by RunUpdate");
-  }
+  Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
+                                     GradientWatch* watch) override;
+  // Parameter shards get the gradient of all rows; else only row_gradient() has it.
+  std::span<float> gradient() override { return all_rows_; }
+  double GradientNorm() override;
+  void ApplyGradient(double progress, double norm) override;
+  BatchPartition* batch_partition() override { return this; }
+  void SetRank(int rank, int ranks) override { rank_ = rank, ranks_ = ranks; }
+  void SetTrainingProgress(const TrainingProgress& progress) override { progress_ = progress; }
+  RowGradients* row_gradients() override { return optimizer_ ? this : nullptr; }
+  std::int64_t rows() const override { return form_.rows(); }
+  RowGradientSum& row_gradient() override { return *gradient_; }
+  ExternalOptimizer* external_optimizer() override { return dense_ ? this : nullptr; }
+  void ReplaceWeights(std::uint64_t updates, std::span<const float> value) override;
+  Optimizer& optimizer() override { return *dense_; }
+  double ClipScale(double) const override { return 1; }  // no gradient is clipped
   float LearningRate(double) const override {
     return options_.dual_ascent ? 0.0f : float(Rate());  // 0: there is none
   }
@@ -181,11 +140,16 @@ class LinearTraining final : public Algorithm,
  private:
   // Results of a batch, as sums.
   struct Judged {
-    double loss = 0, gradient_norm = 0;
+    double loss = 0;
     std::int64_t right = 0;
   };
   Judged Ascend(std::span<const std::int32_t> samples);
-  Result<Judged> Descend(std::span<const std::int32_t> samples);
+  Judged SumGradient(std::span<const std::int32_t> samples, std::size_t batch_size);
+  void Descend();
+  void MakeDense();
+  std::vector<std::int32_t> ShareOf(std::span<const std::int32_t> batch) const;
+  LossReport Report(std::span<const std::int32_t> samples, const Judged& judged,
+                    std::span<float> priority);
   void Publish(std::int32_t row, std::span<const float> weights);
   void PublishColumns(std::span<const std::int32_t> samples);
   Status SetSolvers(const TensorFile& state);
@@ -200,7 +164,8 @@ class LinearTraining final : public Algorithm,
   // A schedule refers to the updates of the whole run, as that of dense models.
   double Rate() const {
     const double all = double(std::max<std::int64_t>(1, config_.run.max_updates));
-    return config_.optimizer.learning_rate * schedule_.Fraction(double(updates_) / all);
+    const double done = progress_ ? progress_->progress : double(updates_) / all;
+    return config_.optimizer.learning_rate * schedule_.Fraction(done);
   }
   // The weights that the row optimizer steps; with naive Bayes they are not the published ones.
   std::span<float> trained() { return weights_.empty() ? value_ : weights_; }
@@ -210,6 +175,7 @@ class LinearTraining final : public Algorithm,
   const std::shared_ptr<const LinearExamples> examples_;
   const LinearForm form_;
   const LearningRateSchedule schedule_;
+  const std::vector<std::int32_t> lengths_;  // all 1: any order of the examples is as good
   BatchSchedule order_;
   std::vector<float> ratios_;        // [features]; empty: none
   SparseRows own_;                   // the rows with the factors, and for solvers a constant
@@ -217,10 +183,14 @@ class LinearTraining final : public Algorithm,
   std::vector<DualAscent> solvers_;  // one per output; empty: the optimizer is used
   std::optional<RowOptimizer> optimizer_;
   std::optional<RowGradientSum> gradient_;
+  std::unique_ptr<Optimizer> dense_;  // of shards or threads that step the weights; else nullptr
+  std::vector<float> all_rows_;       // [P] with parameter shards: gradient_ and zeros; else empty
   std::vector<float> value_, weights_;  // [P]; weights_: see trained()
   std::uint64_t updates_ = 0;
-  std::optional<LinearModelParts> parts_;  // without weights
-  const SystemClock clock_;                // only for the report; results do not depend on it
+  int rank_ = 0, ranks_ = 1;
+  std::optional<TrainingProgress> progress_;  // nullopt: update n uses batch n
+  std::optional<LinearModelParts> parts_;     // without weights
+  const SystemClock clock_;                   // only for the report; results do not depend on it
   UpdateCost cost_;
 };
 
@@ -232,7 +202,8 @@ LinearTraining::LinearTraining(const TrainingConfig& config, const LinearOptions
       examples_(std::move(examples)),
       form_{.features = examples_->rows.width, .outputs = examples_->outputs, .loss = options.loss},
       schedule_(config),
-      order_(config, std::vector<std::int32_t>(std::size_t(examples_->rows.size()), 1)),
+      lengths_(std::size_t(examples_->rows.size()), 1),
+      order_(config, lengths_),
       rows_(&examples_->rows),
       value_(std::size_t(AlignParams(form_.rows() * form_.outputs))) {
   const LinearExamples& all = *examples_;
@@ -250,6 +221,7 @@ LinearTraining::LinearTraining(const TrainingConfig& config, const LinearOptions
     optimizer_.emplace(rules, form_.rows(), form_.outputs);
     gradient_.emplace(form_.rows(), form_.outputs);
     if (!ratios_.empty()) weights_.resize(value_.size());
+    MakeDense();
     return;
   }
   const auto outputs = std::size_t(form_.outputs);
@@ -259,6 +231,24 @@ LinearTraining::LinearTraining(const TrainingConfig& config, const LinearOptions
     for (std::size_t i = k; i < all.targets.size(); i += outputs) targets.push_back(all.targets[i]);
     solvers_.emplace_back(DualAscentOptions{options.loss, options.l2, options.l1}, &own_, targets);
   }
+}
+
+// Others step the weights with a rule that leaves rows without a gradient as they are.
+void LinearTraining::MakeDense() {
+  const bool shards = config_.learner.sync == LearnerSync::kParamServer;
+  if (!shards && config_.learner.hogwild_threads == 1) return;
+  const std::optional<OptimizerType> type = ElementwiseRuleOf(options_.rows.rule);
+  if (!type || !weights_.empty()) return;  // refused by the config
+  OptimizerConfig optimizer = config_.optimizer;
+  optimizer.type = *type;
+  dense_ = *MakeOptimizer(optimizer, std::int64_t(value_.size()));
+  if (shards) all_rows_.resize(value_.size());
+}
+
+void LinearTraining::ReplaceWeights(std::uint64_t updates, std::span<const float> value) {
+  TROOP_CHECK(value.size() == value_.size(), "{} weights, not {}", value.size(), value_.size());
+  std::ranges::copy(value, value_.begin());
+  updates_ = updates;
 }
 
 // Writes the published weights of a row. weights: [outputs], of the solver. The bias has no factor.
@@ -296,65 +286,126 @@ LinearTraining::Judged LinearTraining::Ascend(std::span<const std::int32_t> samp
   return judged;
 }
 
-// The gradient of the mean loss, then one step. An error comes before the step.
-Result<LinearTraining::Judged> LinearTraining::Descend(std::span<const std::int32_t> samples) {
+// One learner has the whole batch, in its order. Unequal shares apply only while all learners are
+// present, as for texts.
+std::vector<std::int32_t> LinearTraining::ShareOf(std::span<const std::int32_t> batch) const {
+  if (ranks_ == 1) return {batch.begin(), batch.end()};
+  const std::vector<double>& given = config_.mesh.batch_shares;
+  const auto shares =
+      given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
+  return SplitBatch(batch, lengths_, shares)[std::size_t(rank_)];
+}
+
+// The mean over learners of the scaled sums is the gradient of the whole batch's mean loss.
+LinearTraining::Judged LinearTraining::SumGradient(std::span<const std::int32_t> samples,
+                                                   std::size_t batch_size) {
   Judged judged;
   // Padding behind the weights is neither read nor written.
   const auto size = std::size_t(form_.rows() * form_.outputs);
+  const auto width = std::size_t(form_.outputs);
+  if (!all_rows_.empty()) {
+    for (const std::int32_t row : gradient_->sum().rows)
+      std::fill_n(all_rows_.begin() + std::ptrdiff_t(std::size_t(row) * width), width, 0.0f);
+  }
   gradient_->Clear();
   std::vector<double> outputs(static_cast<std::size_t>(form_.outputs));
   for (const std::int32_t sample : samples) {
     const LinearExample example{.row = rows_->row(sample),
                                 .targets = TargetsOf(sample),
-                                .scale = 1 / double(samples.size()),
+                                .scale = double(ranks_) / double(batch_size),
                                 .seen = outputs};
     judged.loss += AddLinearGradient(form_, trained().first(size), example, &*gradient_);
     judged.right += IsLinearRight(config_.model.problem_type, outputs, example.targets);
   }
-  const RowGradient& gradient = gradient_->sum();
-  double squares = 0;
-  for (const float g : gradient.values) squares += double(g) * double(g);
-  judged.gradient_norm = std::sqrt(squares);
-  if (!std::isfinite(judged.loss) || !std::isfinite(judged.gradient_norm)) {
-    return DataLoss(
-        "update {}: the loss is {}, the gradient norm {}; the batch was skipped; lower "
-        "optimizer.learning_rate",
-        updates_ + 1, judged.loss, judged.gradient_norm);
+  if (all_rows_.empty()) return judged;
+  const RowGradient& sum = gradient_->sum();
+  for (std::size_t i = 0; i < sum.rows.size(); ++i) {
+    std::copy_n(sum.values.begin() + std::ptrdiff_t(i * width), width,
+                all_rows_.begin() + std::ptrdiff_t(std::size_t(sum.rows[i]) * width));
   }
-  optimizer_->Step(gradient, Rate(), trained().first(size));
-  if (weights_.empty()) return judged;
+  return judged;
+}
+
+// All other rows are zero.
+double LinearTraining::GradientNorm() {
+  double squares = 0;
+  for (const float g : gradient_->sum().values) squares += double(g) * double(g);
+  return std::sqrt(squares);
+}
+
+// Steps the rows of the gradient.
+void LinearTraining::Descend() {
+  const RowGradient& gradient = gradient_->sum();
+  optimizer_->Step(gradient, Rate(), trained().first(std::size_t(form_.rows() * form_.outputs)));
+  ++updates_;
+  if (weights_.empty()) return;
   // The step changed the gradient's rows only.
   const auto width = std::size_t(form_.outputs);
   for (const std::int32_t row : gradient.rows)
     Publish(row, std::span(weights_).subspan(std::size_t(row) * width, width));
-  return judged;
 }
 
-// The batch follows from the number of updates, so that a resumed run continues exactly.
-Result<LossReport> LinearTraining::RunUpdate(const SampleBatch&, double,
-                                             std::span<float> priority) {
-  const Time begin = clock_.Now();
-  ++cost_.gradients;
-  const std::span<const std::int32_t> samples = order_.BatchOf(updates_).samples;
-  Judged judged;
-  if (options_.dual_ascent) {
-    judged = Ascend(samples);
-  } else {
-    TROOP_ASSIGN_OR_RETURN(judged, Descend(samples));
-  }
-  // Priorities have no meaning for a data set.
-  ++updates_;
+// Counts the cost of the samples. Priorities have no meaning for a data set.
+LossReport LinearTraining::Report(std::span<const std::int32_t> samples, const Judged& judged,
+                                  std::span<float> priority) {
   std::ranges::fill(priority, 0.0f);
   for (const std::int32_t sample : samples)
     cost_.tokens += double(examples_->rows.row(sample).columns.size());
   cost_.sequences += double(samples.size());
-  cost_.compute_s += ToSeconds(clock_.Now() - begin);
-  const double rows = double(samples.size());
+  // A learner may have no example of a small batch.
+  const double rows = double(std::max<std::size_t>(1, samples.size()));
   return LossReport{.loss = judged.loss / rows,
-                    .gradient_norm = judged.gradient_norm,
-                    .rows = rows,
+                    .gradient_norm = optimizer_ ? GradientNorm() : 0,
+                    .rows = double(samples.size()),
                     .accuracy = double(judged.right) / rows,
                     .sequences = std::ssize(samples)};
+}
+
+// The batch follows from the number of updates, so that a resumed run continues exactly.
+Result<LossReport> LinearTraining::ComputeGradient(const SampleBatch&, std::span<float> priority,
+                                                   GradientWatch*) {
+  if (!optimizer_) {
+    return InvalidArgument(
+        "\"dual_ascent\" has no gradient to exchange; set fleet.learners = 1, or another "
+        "linear.solver");
+  }
+  const Time begin = clock_.Now();
+  ++cost_.gradients;
+  const auto batch = order_.BatchOf(progress_ ? progress_->batches : updates_);
+  const std::vector<std::int32_t> samples = ShareOf(batch.samples);
+  const LossReport report = Report(samples, SumGradient(samples, batch.samples.size()), priority);
+  cost_.compute_s += ToSeconds(clock_.Now() - begin);
+  if (std::isfinite(report.loss) && std::isfinite(report.gradient_norm)) return report;
+  return DataLoss(
+      "update {}: the loss is {}, the gradient norm {}; the batch was skipped; lower "
+      "optimizer.learning_rate",
+      updates_ + 1, report.loss * report.rows, report.gradient_norm);
+}
+
+// The norm is not needed: nothing is clipped.
+void LinearTraining::ApplyGradient(double, double) {
+  TROOP_CHECK(optimizer_.has_value(), "dual ascent has no gradient to apply");
+  const Time begin = clock_.Now();
+  Descend();
+  cost_.step_s += ToSeconds(clock_.Now() - begin);
+}
+
+// An error comes before the step.
+Result<LossReport> LinearTraining::RunUpdate(const SampleBatch& batch, double progress,
+                                             std::span<float> priority) {
+  if (optimizer_) {
+    TROOP_ASSIGN_OR_RETURN(const LossReport report, ComputeGradient(batch, priority, nullptr));
+    ApplyGradient(progress, report.gradient_norm);
+    return report;
+  }
+  const Time begin = clock_.Now();
+  ++cost_.gradients;
+  const std::span<const std::int32_t> samples = order_.BatchOf(updates_).samples;
+  const Judged judged = Ascend(samples);
+  ++updates_;
+  const LossReport report = Report(samples, judged, priority);
+  cost_.compute_s += ToSeconds(clock_.Now() - begin);
+  return report;
 }
 
 // Tensors without elements are left out.
@@ -365,6 +416,11 @@ TensorFile LinearTraining::State() const {
   state.metadata["algorithm"] = EnumName(config_.learner.algorithm);
   state.metadata["optimizer"] = optimizer_name();
   state.metadata["updates"] = std::to_string(updates_);
+  // The state of shards is theirs.
+  if (dense_ && all_rows_.empty()) {
+    for (const Optimizer::Slot& slot : dense_->slots())
+      state.tensors["optimizer." + slot.name] = CopyOf(std::span<const float>(slot.values));
+  }
   if (optimizer_) {
     const RowOptimizer::State& rows = optimizer_->state();
     state.tensors[kSteps] = CopyOf(std::span<const std::int64_t>(&rows.steps, 1));
@@ -409,7 +465,18 @@ Status LinearTraining::SetOptimizer(const TensorFile& state) {
   TROOP_ASSIGN_OR_RETURN(rows.values, ReadVector<float>(state, kSlots));
   if (!std::ranges::all_of(rows.values, [](float x) { return std::isfinite(x); }))
     return InvalidArgument("\"{}\" of the state has a value that is not finite", kSlots);
-  return optimizer_->SetState(rows);
+  std::vector<std::vector<float>> slots;
+  if (dense_ && all_rows_.empty()) {
+    for (const Optimizer::Slot& slot : dense_->slots()) {
+      TROOP_ASSIGN_OR_RETURN(slots.emplace_back(),
+                             ReadFloats(state, "optimizer." + slot.name, slot.values.size()));
+    }
+  }
+  TROOP_RETURN_IF_ERROR(optimizer_->SetState(rows));
+  // All checks have passed.
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    std::ranges::copy(slots[i], dense_->slots()[i].values.begin());
+  return Status::Ok();
 }
 
 // A state must come from the same algorithm, optimizer and data. The solver is set last, since its
@@ -459,44 +526,11 @@ Status LinearTraining::CheckFinite() const {
 
 }  // namespace
 
-std::vector<float> ClassTargets(std::span<const std::int32_t> labels, std::int64_t classes) {
-  TROOP_CHECK(classes >= 2, "{} classes", classes);
-  const std::int64_t outputs = classes == 2 ? 1 : classes;
-  std::vector<float> targets;
-  targets.reserve(labels.size() * std::size_t(outputs));
-  for (const std::int32_t label : labels) {
-    TROOP_CHECK(label >= 0 && label < classes, "label {} of {} classes", label, classes);
-    // One output is that of class 1.
-    for (std::int64_t k = 0; k < outputs; ++k)
-      targets.push_back(label == (outputs == 1 ? 1 : k) ? 1.0f : -1.0f);
-  }
-  return targets;
-}
-
 Result<std::unique_ptr<Algorithm>> MakeLinearTraining(
     const TrainingConfig& config, const LinearOptions& options,
     std::shared_ptr<const LinearExamples> examples) {
-  TROOP_RETURN_IF_ERROR(CheckExamples(*examples));
-  TROOP_RETURN_IF_ERROR(CheckOptions(options, *examples));
+  TROOP_RETURN_IF_ERROR(CheckLinearProblem(options, *examples));
   return std::unique_ptr<Algorithm>(new LinearTraining(config, options, std::move(examples)));
-}
-
-LinearOptions LinearOptionsOf(const TrainingConfig& config) {
-  const LinearConfig& linear = config.linear;
-  LinearOptions options{.loss = linear.loss,
-                        .dual_ascent = linear.solver == LinearSolver::kDualAscent,
-                        .rows = {.epsilon = config.optimizer.epsilon,
-                                 .beta1 = config.optimizer.beta1,
-                                 .beta2 = config.optimizer.beta2},
-                        .l2 = linear.l2,
-                        .l1 = linear.l1,
-                        .naive_bayes = linear.naive_bayes,
-                        .smoothing = linear.smoothing};
-  // Dual ascent has no rule of rows.
-  if (linear.solver == LinearSolver::kFtrl) options.rows.rule = RowRule::kFtrl;
-  if (linear.solver == LinearSolver::kAdaGrad) options.rows.rule = RowRule::kAdaGrad;
-  if (linear.solver == LinearSolver::kAdam) options.rows.rule = RowRule::kAdam;
-  return options;
 }
 
 // The held-out rows are released here: only the evaluator uses them.
@@ -505,8 +539,7 @@ Result<std::unique_ptr<Algorithm>> MakeLinearTraining(const TrainingConfig& conf
   const ProblemType problem = config.model.problem_type;
   const auto examples = LinearExamplesOf(data->train, problem, std::ssize(data->names));
   const LinearOptions options = LinearOptionsOf(config);
-  Status fits = CheckExamples(*examples);
-  if (fits.ok()) fits = CheckOptions(options, *examples);
+  const Status fits = CheckLinearProblem(options, *examples);
   if (!fits.ok()) return fits.WithContext("[linear]");
   auto training = std::make_unique<LinearTraining>(config, options, examples);
   training->SetParts({.form = {.features = examples->rows.width,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "core/tensor/sparse_rows.h"
 #include "learners/algorithm.h"
 #include "learners/training_config.h"
+#include "nn/optimizer_config.h"
 #include "nn/sparse/linear_loss.h"
 #include "nn/sparse/row_optimizer.h"
 
@@ -44,9 +46,11 @@ struct LinearOptions {
 // of MakeLinearModule, [features + 1, outputs] and its padding. An update uses one batch of
 // BatchSchedule, and makes either a step of each example's dual variable, or one step of the row
 // optimizer with the gradient of the batch's mean loss at config.optimizer.learning_rate and its
-// schedule. No dense gradient exists, so updates run only whole (FusedUpdate), by a single learner;
-// the SampleBatch is ignored. Time and memory of an update: O(entries of the batch). Deterministic,
-// and State() continues exactly.
+// schedule. No dense gradient exists: the row optimizers have row_gradients(), of each learner's
+// part of the batch (SplitBatch), and sgd and adagrad an external_optimizer() with parameter shards
+// or Hogwild threads; dual ascent makes whole updates only (FusedUpdate), by a single learner. The
+// SampleBatch is ignored. Time and memory of an update: O(entries of the batch). Deterministic, and
+// State() continues exactly.
 //
 // Errors: kInvalidArgument: no examples, or not one target per output; a row whose squared norm is
 // above kSquaredNormMax or not a number; dual_ascent without l2; l1 or l2 with a row optimizer
@@ -57,6 +61,11 @@ Result<std::unique_ptr<Algorithm>> MakeLinearTraining(
 // MakeLinearTraining for the data and the settings of `config`; its model_files() are those of
 // learners/linear/model. Errors: those of LoadLinearData, too.
 Result<std::unique_ptr<Algorithm>> MakeLinearTraining(const TrainingConfig& config);
+// Checks that the options suit the examples. Errors: those of MakeLinearTraining.
+Status CheckLinearProblem(const LinearOptions& options, const LinearExamples& examples);
+// The optimizer with the same steps as a row optimizer, for shards and threads that step all
+// weights; nullopt: none, since the rule depends on which rows a gradient has.
+std::optional<OptimizerType> ElementwiseRuleOf(RowRule rule);
 // The settings of [linear] and [optimizer].
 LinearOptions LinearOptionsOf(const TrainingConfig& config);
 

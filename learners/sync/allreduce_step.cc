@@ -130,7 +130,30 @@ void AllReduceStep::ClearGradient(std::int64_t count) {
 
 void AllReduceStep::DivideGradient(float given) {
   if (device_ != nullptr) return device_->DivideOnDevice(given);
+  if (rows_) return algorithm_->row_gradients()->row_gradient().Divide(given);
   for (float& g : algorithm_->gradient()) g /= given;
+}
+
+// Adds the operations of the next phase of the rows to works_. False: there are none.
+bool AllReduceStep::AdvanceRows() {
+  std::vector<Work> works;
+  failed_ = rows_->Advance(&works);
+  // Rows that contradict the model end the group on all ranks.
+  if (!failed_.ok()) group_->Abort(failed_);
+  for (const Work work : works) works_.push_back({group_, work});
+  return !works.empty();
+}
+
+void AllReduceStep::StartRows() {
+  std::vector<Work> works;
+  travels_since_ = clock_.Now();
+  failed_ = rows_->Start(outcome_.given > 0, &works);
+  for (const Work work : works) works_.push_back({group_, work});
+}
+
+// Bytes that this rank contributed.
+double AllReduceStep::GradientBytes() const {
+  return rows_ ? double(rows_->bytes()) : double(Gradient().size_bytes());
 }
 
 // The scalars of the round, all-reduced after the gradient: counts, requests, and loss sums.
@@ -193,6 +216,8 @@ Status AllReduceStep::Begin(const SampleBatch* batch, double progress, bool exha
   // Buckets already sent count as contributed; a rank without a gradient contributes zeros.
   if (outcome_.given == 0) ClearGradient(given_from_);
   GradientReady(0);
+  if (rows_) StartRows();
+  if (!failed_.ok()) return Failure();
   StartWords(exhausted, progress);
   waits_since_ = clock_.Now();
   return Failure();
@@ -200,20 +225,24 @@ Status AllReduceStep::Begin(const SampleBatch* batch, double progress, bool exha
 
 // The operations end in submission order.
 std::optional<Result<AllReduceStep::Outcome>> AllReduceStep::Poll() {
-  while (failed_.ok() && !works_.empty()) {
-    const std::optional<Status> ended = works_.front().group->Poll(works_.front().work);
-    if (!ended) return std::nullopt;
-    works_.erase(works_.begin());
-    failed_ = *ended;
-  }
+  do {
+    while (failed_.ok() && !works_.empty()) {
+      const std::optional<Status> ended = works_.front().group->Poll(works_.front().work);
+      if (!ended) return std::nullopt;
+      works_.erase(works_.begin());
+      failed_ = *ended;
+    }
+  } while (failed_.ok() && rows_ && AdvanceRows());
   return Finish();
 }
 
 Result<AllReduceStep::Outcome> AllReduceStep::Wait() {
-  while (failed_.ok() && !works_.empty()) {
-    failed_ = works_.front().group->Wait(works_.front().work);
-    works_.erase(works_.begin());
-  }
+  do {
+    while (failed_.ok() && !works_.empty()) {
+      failed_ = works_.front().group->Wait(works_.front().work);
+      works_.erase(works_.begin());
+    }
+  } while (failed_.ok() && rows_ && AdvanceRows());
   return Finish();
 }
 
@@ -245,7 +274,7 @@ Result<AllReduceStep::Outcome> AllReduceStep::Finish() {
   if (CostReporting* const costs = algorithm_->cost_reporting(); costs != nullptr) {
     costs->CountAllReduce({.wait_s = ToSeconds(now - waits_since_),
                            .allreduce_s = agrees ? ToSeconds(now - travels_since_) : 0,
-                           .bytes = agrees ? double(Gradient().size_bytes()) : 0});
+                           .bytes = agrees ? GradientBytes() : 0});
   }
   outcome_.all_exhausted = words_[kExhausted] == ranks;
   // The tensor-parallel ranks of one model count as one contribution.

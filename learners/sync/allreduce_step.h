@@ -10,6 +10,7 @@
 #include "collective/collective.h"
 #include "core/base/time.h"
 #include "learners/algorithm.h"
+#include "learners/sync/row_exchange.h"
 
 namespace troop {
 
@@ -47,7 +48,8 @@ class StateExchange {
 
 // One update of synchronous SGD. Each learner contributes the gradient of its batch, or
 // nothing; all step with the mean of the contributed gradients and get the same bits. The result is
-// that of one learner with all the batches (importance weights are normalized per batch).
+// that of one learner with all the batches (importance weights are normalized per batch). The
+// gradients of an algorithm with row_gradients() are exchanged as rows (RowExchange).
 class AllReduceStep final : public GradientWatch {
  public:
   struct Outcome {
@@ -81,7 +83,9 @@ class AllReduceStep final : public GradientWatch {
         algorithm_(algorithm),
         device_(options.devices != nullptr ? algorithm->device_gradient() : nullptr),
         member_(algorithm->tensor_parallel()),
-        options_(options) {}
+        options_(options) {
+    if (algorithm->row_gradients() != nullptr) rows_.emplace(group, algorithm->row_gradients());
+  }
 
   // Computes the gradient and starts its all-reduce, bucket by bucket during backward. batch:
   // nullptr: this rank contributes nothing. priority: [B]. Errors: the one that ended the group.
@@ -120,6 +124,9 @@ class AllReduceStep final : public GradientWatch {
     kWords = 16
   };
   void SumReports();
+  void StartRows();
+  bool AdvanceRows();
+  double GradientBytes() const;
   // Both start one all-reduce: of gradient[from, given_from_), and of words_.
   void StartBucket(std::int64_t from);
   void StartWords(bool exhausted, double progress);
@@ -151,7 +158,8 @@ class AllReduceStep final : public GradientWatch {
   const Options options_;
   std::array<float, kWords> words_{};
   std::int64_t given_from_ = 0;  // gradient[given_from_, P) has been submitted
-  std::vector<Open> works_;      // pending, in submission order
+  std::optional<RowExchange> rows_;
+  std::vector<Open> works_;  // pending, in submission order
   Status failed_;
   Outcome outcome_;
   const SystemClock clock_;  // only for CostReporting::CountAllReduce

@@ -46,12 +46,14 @@ class HogwildUpdater final : public Updater {
   void Begin();
   void Run(UpdateJob* job);
   void Update(Algorithm* own, UpdateJob* job, std::size_t batch);
+  void StepRows(const RowGradient& gradient, float learning_rate);
 
   const HogwildUpdaterOptions options_;
   const std::vector<std::unique_ptr<Algorithm>> replicas_;  // for all threads but the first
   std::vector<float> value_;                                // memory of the arena
   std::unique_ptr<HogwildArena> arena_;
   std::uint64_t updates_before_ = 0;  // updates before the arena's first step
+  std::uint64_t job_begin_ = 0;       // updates before the current job
   std::mutex mutex_;                  // protects last and status of the current job
   UpdateQueue jobs_;
   bool fresh_ = false;  // the arena holds the algorithm's weights
@@ -76,6 +78,7 @@ void HogwildUpdater::Begin() {
 void HogwildUpdater::Run(UpdateJob* job) {
   for (const SampleBatch& batch : job->batches) job->priority.emplace_back(batch.key.size());
   Algorithm& algorithm = *options_.algorithm;
+  job_begin_ = updates_before_ + arena_->steps();
   // Returns when all batches of the job are done.
   RunHogwild(int(replicas_.size()) + 1, std::int64_t(job->batches.size()),
              [&](int thread, std::int64_t batch) {
@@ -86,6 +89,17 @@ void HogwildUpdater::Run(UpdateJob* job) {
   arena_->CountSteps();
 }
 
+// Steps the elements of the rows only, so that threads with other rows do not meet.
+void HogwildUpdater::StepRows(const RowGradient& gradient, float learning_rate) {
+  std::vector<std::int32_t> index;
+  index.reserve(gradient.values.size());
+  for (const std::int32_t row : gradient.rows) {
+    for (std::int64_t k = 0; k < gradient.width; ++k)
+      index.push_back(std::int32_t(std::int64_t(row) * gradient.width + k));
+  }
+  arena_->StepSparse(index, gradient.values, 1, learning_rate);
+}
+
 // Runs on any thread: read the weights, compute on a private replica, step without a lock.
 void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
   // Other threads may step during Read, so the copy can mix versions.
@@ -94,10 +108,20 @@ void HogwildUpdater::Update(Algorithm* own, UpdateJob* job, std::size_t batch) {
   arena_->Read(value);
   ExternalOptimizer& weights = *own->external_optimizer();
   weights.ReplaceWeights(updates, value);
+  // Steps that begin at the same count have different batches.
+  if (BatchPartition* const partition = own->batch_partition(); partition != nullptr) {
+    partition->SetTrainingProgress(
+        {.batches = job_begin_ + batch, .progress = job->ProgressAt(batch)});
+  }
   const Result<LossReport> report = own->ComputeGradient(job->batches[batch], job->priority[batch]);
   if (report.ok()) {
     weights.Clip(report->gradient_norm, own->gradient());
-    arena_->Step(own->gradient(), 1, own->LearningRate(job->ProgressAt(batch)));
+    const float rate = own->LearningRate(job->ProgressAt(batch));
+    if (RowGradients* const rows = own->row_gradients(); rows != nullptr) {
+      StepRows(rows->row_gradient().sum(), rate);
+    } else {
+      arena_->Step(own->gradient(), 1, rate);
+    }
   }
   // The job keeps the results of the batch that finishes last.
   const std::lock_guard lock(mutex_);

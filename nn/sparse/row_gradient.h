@@ -31,6 +31,10 @@ class RowGradientSum {
     }
     return sum_.values.data() + std::size_t(place) * width;
   }
+  // Divides all values.
+  void Divide(float by) {
+    for (float& value : sum_.values) value /= by;
+  }
   // The sum, in the order of the first contributions.
   const RowGradient& sum() const { return sum_; }
   // Sets all rows to zero; O(rows touched).

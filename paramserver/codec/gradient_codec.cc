@@ -201,9 +201,12 @@ CodedGradient GradientEncoder::EncodeTopK() {
     limit = size[k - 1];
     ties = std::size_t(std::count(size.begin(), size.begin() + std::ptrdiff_t(k), limit));
   }
-  // 2. Move the selected elements from the residual to the message.
+  // 2. Move the selected elements from the residual to the message. The gaps are coded for the
+  // number of these, which is far below k if most elements are zero.
   std::vector<float> value;
-  GolombRiceWriter gaps(RiceParameter(std::int64_t(k), elements_));
+  const std::int64_t nonzero = std::ranges::count_if(residual_, [](float r) { return r != 0; });
+  const int rice = RiceParameter(std::min(std::int64_t(k), nonzero), elements_);
+  GolombRiceWriter gaps(rice);
   for (std::size_t i = 0; i < residual_.size(); ++i) {
     const std::uint32_t magnitude = MagnitudeBits(residual_[i]);
     if (magnitude < limit || magnitude == 0) continue;
@@ -216,7 +219,7 @@ CodedGradient GradientEncoder::EncodeTopK() {
     residual_[i] = 0;
   }
   // 3. Concatenate values and gaps.
-  coded.rice = std::uint8_t(RiceParameter(std::int64_t(k), elements_));
+  coded.rice = std::uint8_t(rice);
   coded.entries = std::int64_t(value.size());
   const std::vector<std::byte> bytes = std::move(gaps).Take();
   MutableBuffer payload(value.size() * sizeof(float) + bytes.size());

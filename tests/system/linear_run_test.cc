@@ -75,7 +75,7 @@ TEST_F(LinearRunTest, RunLearnsAndPredicts) {
   const std::pair<std::vector<std::string>, const char*> refused[] = {
       {{"export", run(), "--format", "onnx"}, "can't be exported"},
       {{"predict", run(), "a", "--text-pair", "b"}, "trained on single texts"},
-      {{"resume", run(), "mesh.dp=2"}, "mesh.dp"}};
+      {{"resume", run(), "mesh.tp=2"}, "mesh.tp"}};
   for (const auto& [words, says] : refused) {
     const auto command = Start(words);
     EXPECT_NE(command->Wait(), 0);
@@ -121,6 +121,29 @@ TEST_F(LinearRunTest, RunSurvivesDeathOfItsLearner) {
   ASSERT_TRUE(AwaitSteps(Steps() + 1000)) << LauncherLog();
   troop->Signal(SIGINT);
   ASSERT_EQ(troop->Wait(), 130) << troop->output();
+}
+
+// Two learners exchange rows, and the killed one of them joins again.
+TEST_F(LinearRunTest, LearnersExchangeRowsAndOneDies) {
+  const auto troop =
+      Train(Keys({"run.epochs=1e6", "evaluator.enabled=false", "fleet.learners=2",
+                  "linear.solver=ftrl", "linear.l1=1e-4", "optimizer.learning_rate=0.1"}));
+  ASSERT_TRUE(AwaitSteps(500)) << troop->output();
+  SendSignal(AwaitFirst("learner"), SIGKILL);
+  ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));
+  ASSERT_TRUE(AwaitSteps(Steps() + 1000)) << LauncherLog();
+  troop->Signal(SIGINT);
+  ASSERT_EQ(troop->Wait(), 130) << troop->output();
+}
+
+// Downpour: the shards step the rows that learners push, with AdaGrad.
+TEST_F(LinearRunTest, ParameterShardsStepRows) {
+  const auto troop =
+      Train(Keys({"run.epochs=10", "fleet.learners=2", "learner.sync=paramserver",
+                  "paramserver.mode=async", "paramserver.shards=2", "linear.naive_bayes=false",
+                  "linear.solver=adagrad", "linear.l2=0", "optimizer.learning_rate=0.1"}));
+  ASSERT_EQ(troop->Wait(), 0) << troop->output() << LauncherLog();
+  EXPECT_GE(Json(run() + "/result.json").Find("final_return_mean")->number, 95) << troop->output();
 }
 
 // Features of a file, whose damaged lines are named.

@@ -30,10 +30,11 @@ TEST(LinearKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
       {"learner.max_grad_norm = 1", "learner.max_grad_norm: has no effect"},
       {"learner.class_weights = \"balanced\"", "learner.class_weights: has no effect"},
       {"learner.init_from = \"x\"", "learner.init_from: has no effect"},
-      {"mesh.dp = 2", "mesh.dp: is 2"},
+      {"mesh.dp = 2", "mesh.dp: is 2, but linear.solver = \"dual_ascent\" has one learner"},
+      {"learner.hogwild_threads = 2", "is not supported by learner.hogwild_threads"},
       {"mesh.tp = 2", "mesh.tp: is 2"},
       {"fleet.learners = 2", "fleet.learners: is 2"},
-      {"learner.sync = \"paramserver\"", "\"paramserver\" does not support"},
+      {"learner.sync = \"paramserver\"", "\"dual_ascent\" is not supported by parameter shards"},
       {"learner.device = \"cuda\"", "only runs on the CPU"},
       {"network.precision = \"bf16\"", "\"bf16\" is not supported"},
       {"linear.l2 = 0", "\"dual_ascent\" divides by it"},
@@ -51,6 +52,19 @@ TEST(LinearKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
                             "optimizer = {learning_rate = 0.1, final_lr_fraction = 0}\n"),
             "");
   EXPECT_EQ(ErrorOf(valid + "linear = {solver = \"adam\", l2 = 0}\noptimizer.beta1 = 0.8\n"), "");
+  // The gradients of rows are exchanged.
+  const std::string rows = valid + "linear.solver = \"adagrad\"\nlinear.l2 = 0\n";
+  EXPECT_EQ(ErrorOf(rows + "fleet.learners = 2\n"), "");
+  EXPECT_THAT(ErrorOf(rows + "mesh.tp = 2\n"), HasSubstr("mesh.tp: is 2"));
+  EXPECT_EQ(ErrorOf(rows + "learner.hogwild_threads = 2\n"), "");
+  const std::string shards = rows + "learner.sync = \"paramserver\"\n";
+  EXPECT_EQ(ErrorOf(shards + "paramserver.mode = \"async\"\n"), "");
+  const std::pair<const char*, const char*> refused[] = {
+      {"linear.naive_bayes = true", "publish weights without its factors"},
+      {"paramserver.compression = \"bf16\"", "\"bf16\" sends all weights"},
+      {"paramserver.mode = \"local_sgd\"", "\"adagrad\" has a state"}};
+  for (const auto& [line, says] : refused)
+    EXPECT_THAT(ErrorOf(shards + line + "\n"), HasSubstr(says)) << line;
 }
 
 // Files with features have no n-grams, and no columns of texts.

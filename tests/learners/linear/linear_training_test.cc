@@ -270,12 +270,46 @@ TEST(LinearTrainingTest, StateOfAnotherRunIsRefused) {
   EXPECT_EQ(steps->SetState(state).code(), Code::kInvalidArgument);
 }
 
-// Several learners would need a dense gradient.
-TEST(LinearTrainingTest, HalfAnUpdateIsRefused) {
+// A step of a dual variable is not a gradient.
+TEST(LinearTrainingTest, HalfAnUpdateOfDualAscentIsRefused) {
   const auto training = Make(ConfigOf(7), {}, RandomExamples(2));
   const Status status = training->ComputeGradient({}, {}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("set fleet.learners = 1"));
+  EXPECT_EQ(training->row_gradients(), nullptr);
+}
+
+// The rows of the batch before are zero again.
+TEST(LinearTrainingTest, GradientForShardsHasTheRowsAndZeros) {
+  TrainingConfig config = ConfigOf(1);
+  config.learner.sync = LearnerSync::kParamServer;
+  const LinearOptions options{.dual_ascent = false, .rows = {.rule = RowRule::kAdaGrad}, .l2 = 0};
+  const auto training = Make(config, options, RandomExamples(3));
+  ASSERT_NE(training->external_optimizer(), nullptr);
+  const std::vector<float> weights(training->value().size(), 0.5f);
+  training->external_optimizer()->ReplaceWeights(3, weights);
+  EXPECT_TRUE(std::ranges::equal(training->value(), weights));
+  EXPECT_EQ(training->updates(), 3u);
+  auto fewest = std::size_t(kFeatures + 1);
+  for (std::uint64_t batch = 0; batch < 5; ++batch) {
+    training->batch_partition()->SetTrainingProgress({.batches = batch});
+    ASSERT_TRUE(training->ComputeGradient({}, {}).ok());
+    std::vector<float> expected(training->value().size(), 0.0f);
+    const RowGradient& rows = training->row_gradients()->row_gradient().sum();
+    for (std::size_t i = 0; i < rows.rows.size(); ++i) {
+      for (std::size_t k = 0; k < 3; ++k)
+        expected[std::size_t(rows.rows[i]) * 3 + k] = rows.values[i * 3 + k];
+    }
+    fewest = std::min(fewest, rows.rows.size());
+    EXPECT_TRUE(std::ranges::equal(training->gradient(), expected));
+  }
+  EXPECT_LT(fewest, std::size_t(kFeatures + 1));
+  // Their steps depend on which rows a gradient has.
+  for (const RowRule rule : {RowRule::kFtrl, RowRule::kAdam}) {
+    const auto other =
+        Make(config, {.dual_ascent = false, .rows = {.rule = rule}, .l2 = 0}, RandomExamples(3));
+    EXPECT_EQ(other->external_optimizer(), nullptr);
+  }
 }
 
 // One fault each; the options are otherwise those of a valid run.

@@ -106,6 +106,21 @@ TEST(GradientCodecTest, EncodesEmptyAndZeroGradientsCompactly) {
   }
 }
 
+// Rows of a linear model: a ratio of 1 sends all that is not zero, exactly, in at most the 4 bytes
+// of an index and 4 of a value each.
+TEST(GradientCodecTest, TopKOfAllSendsNoZeros) {
+  constexpr std::size_t kWide = 100000;
+  std::vector<float> gradient(kWide);
+  for (std::size_t i = 0; i < kWide; i += 97) gradient[i] = 0.1f * float(i + 1);
+  GradientEncoder encoder({.codec = GradientCodec::kTopK, .keep = 1}, kWide);
+  const CodedGradient coded = Encode(&encoder, gradient);
+  EXPECT_EQ(coded.entries, 1031);
+  EXPECT_LE(coded.payload.size(), 1031u * 8);
+  EXPECT_GE(coded.payload.size(), 1031u * 4);
+  EXPECT_EQ(Decode(coded), gradient);
+  EXPECT_TRUE(std::ranges::all_of(encoder.residual(), [](float r) { return r == 0; }));
+}
+
 TEST(GradientCodecTest, KeepsOverflowOfHalvesInResidual) {
   GradientEncoder fp16({.codec = GradientCodec::kFp16}, 2);
   EXPECT_EQ(Decode(Encode(&fp16, std::vector<float>{1e5f, -1e6f}))[0], 65504);
