@@ -73,6 +73,7 @@ Status MakeFeatures(const std::string& archive, const std::string& folder) {
   TrainingConfig config;
   config.learner.algorithm = AlgorithmKind::kClassifier;
   config.data.reviews = archive;
+  config.data.cache = "";
   config.features = {.ngram_max = 3, .word_length_min = 1, .binary = true, .min_df = 2};
   const double begin = Now();
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadLinearData(config));

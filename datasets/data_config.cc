@@ -147,7 +147,8 @@ void VisitKeys(DataConfig& c, ConfigVisitor& v) {
            RightOpen(0, 1)},
           c.test_split);
   v.Visit({"data.cache",
-           "Folder in log.dir for tokenized examples, reused by later runs; empty disables it."},
+           "Folder in log.dir for tokenized examples and for features of linear models, reused by "
+           "roles and later runs; empty disables it."},
           c.cache);
   VisitImageKeys(c, v);
 }

@@ -17,6 +17,7 @@
 #include "datasets/sparse/svmlight.h"
 #include "datasets/text/label_map.h"
 #include "datasets/text/text_sources.h"
+#include "learners/linear/feature_cache.h"
 #include "learners/supervised/dataset.h"
 
 namespace troop {
@@ -211,7 +212,7 @@ std::uint32_t Checksum(const std::vector<T>& values, std::uint32_t before) {
 }
 
 // Steps: read, convert labels, split, fit the vectorizer, make the rows.
-Result<std::shared_ptr<const LinearData>> ReadLinearData(const TrainingConfig& config) {
+Result<std::shared_ptr<const LinearData>> MakeLinearData(const TrainingConfig& config) {
   const ProblemType problem = config.model.problem_type;
   TROOP_ASSIGN_OR_RETURN(const Pools pools, IsSvmlightPath(config.data.reviews)
                                                 ? ReadSvmlightPools(config)
@@ -254,8 +255,19 @@ Result<std::shared_ptr<const LinearData>> ReadLinearData(const TrainingConfig& c
   if (data->test.size() == 0) data->test = data->validation_split;
   if (data->validation_split.size() == 0) data->validation_split = data->test;
   data->names = pools.names;
-  TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
   return std::shared_ptr<const LinearData>(std::move(data));
+}
+
+// The first role of a machine makes the features, and later ones read them.
+Result<std::shared_ptr<const LinearData>> ReadLinearData(const TrainingConfig& config) {
+  const FeatureCache cache(config);
+  std::shared_ptr<const LinearData> data = cache.Read();
+  if (data == nullptr) {
+    TROOP_ASSIGN_OR_RETURN(data, MakeLinearData(config));
+    cache.Write(*data);
+  }
+  TROOP_RETURN_IF_ERROR(CheckIdentity(config, *data));
+  return data;
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ bool IsSvmlightPath(const std::string& path);
 // Reads the data set named by config.data: texts, which become n-grams as config.features has it,
 // or svmlight files, whose width is features.n_features, or the largest index of the training file.
 // The classes are those of config.model.labels, or learned; splits are stratified, as those of
-// other supervised runs. Examples without label are left out. Blocks on the disk. Errors:
+// other supervised runs. Examples without label are left out. Features of texts are cached in
+// data.cache (FeatureCache). Blocks on the disk. Errors:
 // kInvalidArgument: no training examples are left, pairs of texts, svmlight files next to texts, a
 // split of a set that exists, no examples to evaluate, data that do not match
 // config.data_identity, and the errors of labels; those of ReadSources, ReadSvmlight and

@@ -63,11 +63,13 @@ Status CheckOptions(const LinearOptions& options, const LinearExamples& examples
 
 }  // namespace
 
+// Examples come first: the checks of the options read their values.
 Status CheckLinearProblem(const LinearOptions& options, const LinearExamples& examples) {
   TROOP_RETURN_IF_ERROR(CheckExamples(examples));
   return CheckOptions(options, examples);
 }
 
+// Two classes have one output, and more have one each.
 std::vector<float> ClassTargets(std::span<const std::int32_t> labels, std::int64_t classes) {
   TROOP_CHECK(classes >= 2, "{} classes", classes);
   const std::int64_t outputs = classes == 2 ? 1 : classes;
@@ -82,12 +84,15 @@ std::vector<float> ClassTargets(std::span<const std::int32_t> labels, std::int64
   return targets;
 }
 
+// A gradient of zero changes neither a weight nor a state under these two rules. Lazy Adam and FTRL
+// have state that depends on the rows of a gradient.
 std::optional<OptimizerType> ElementwiseRuleOf(RowRule rule) {
   if (rule == RowRule::kSgd) return OptimizerType::kSgd;
   if (rule == RowRule::kAdaGrad) return OptimizerType::kAdaGrad;
   return std::nullopt;
 }
 
+// The penalties of row optimizers are in the options, too, where CheckOptions refuses them.
 LinearOptions LinearOptionsOf(const TrainingConfig& config) {
   const LinearConfig& linear = config.linear;
   LinearOptions options{.loss = linear.loss,

@@ -26,6 +26,7 @@ TrainingConfig ConfigOf(const std::string& reviews, const std::string& test = ""
   config.learner.algorithm = AlgorithmKind::kClassifier;
   config.data.reviews = reviews;
   config.data.test = test;
+  config.data.cache = "";
   config.evaluator_enabled = false;
   return config;
 }
