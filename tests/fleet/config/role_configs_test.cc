@@ -71,5 +71,29 @@ TEST(RoleConfigsTest, EveryCompressionOfGradientsHasACodec) {
   }
 }
 
+// The rule of linear.solver is that of shards and threads, and pushes have no zeros.
+TEST(RoleConfigsTest, LinearModelsHaveTheRuleOfTheirSolver) {
+  Config config;
+  config.learner.sync = LearnerSync::kParamServer;
+  EXPECT_EQ(TrainingConfigOf(config).paramserver.compression, GradientCodec::kNone);
+  config.model.architecture = ModelArchitecture::kLinear;
+  config.learner.algorithm = AlgorithmKind::kClassifier;
+  for (const auto& [solver, type] : {std::pair(LinearSolver::kSgd, OptimizerType::kSgd),
+                                     {LinearSolver::kAdaGrad, OptimizerType::kAdaGrad}}) {
+    config.linear.solver = solver;
+    const TrainingConfig training = TrainingConfigOf(config);
+    EXPECT_EQ(training.optimizer.type, type);
+    EXPECT_EQ(ShardConfigOf(config).optimizer.type, type);
+    EXPECT_EQ(training.paramserver.compression, GradientCodec::kTopK);
+    EXPECT_EQ(training.paramserver.topk_ratio, 1);
+  }
+  // Given settings are kept, and values are pushed as they are.
+  config.paramserver.compression = GradientCodec::kStrom;
+  EXPECT_EQ(TrainingConfigOf(config).paramserver.compression, GradientCodec::kStrom);
+  config.paramserver.compression = GradientCodec::kNone;
+  config.paramserver.mode = SyncMode::kLocalSgd;
+  EXPECT_EQ(TrainingConfigOf(config).paramserver.compression, GradientCodec::kNone);
+}
+
 }  // namespace
 }  // namespace troop
