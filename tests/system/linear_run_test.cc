@@ -83,10 +83,13 @@ TEST_F(LinearRunTest, RunLearnsAndPredicts) {
   }
 }
 
-// The bytes of a run that was killed equal those of one that was not, for both kinds of solvers.
+// The bytes of a run that was killed equal those of one that was not, for both kinds of solvers,
+// and for two learners that exchange rows.
 TEST_F(LinearRunTest, ResumeAfterKillHasBytesOfUnbrokenRun) {
   const std::vector<std::string> solvers[] = {
-      {}, {"linear.solver=ftrl", "optimizer.learning_rate=0.1", "linear.l1=1e-4"}};
+      {},
+      {"linear.solver=ftrl", "optimizer.learning_rate=0.1", "linear.l1=1e-4"},
+      {"linear.solver=adagrad", "optimizer.learning_rate=0.1", "linear.l2=0", "fleet.learners=2"}};
   int number = 0;
   for (std::vector<std::string> solver : solvers) {
     const std::string broken = fmt::format("broken{}", ++number);
