@@ -92,7 +92,7 @@ class Lbfgs {
   void AddPair(double ys, double yy);
   void EndIteration();
 
-  const LbfgsOptions options_;
+  LbfgsOptions options_;
   Phase phase_ = Phase::kFirst;
   Outcome outcome_ = Outcome::kRunning;
   int age_ = 0;       // of the current pair in a loop

@@ -29,12 +29,16 @@ struct VectorName {
   static constexpr int Count(int history) { return 5 + 2 * history; }
 };
 
-// A command to all parts of a vector: 16 bytes, whatever its length.
+// A command to all parts of a vector: 11 bytes on the wire, whatever its length.
 struct VectorCommand {
   VectorOp op = VectorOp::kDot;
   std::uint8_t a = 0, b = 0;  // names; kScale has no b
   double factor = 0;          // kAxpy, kScale
   bool operator==(const VectorCommand&) const = default;
+  template <class A>
+  void serialize(A& archive) {
+    archive(op, a, b, factor);
+  }
 };
 
 }  // namespace troop
