@@ -9,6 +9,7 @@
 #include "learners/external/external_algorithm.h"
 #include "learners/external/own_algorithm.h"
 #include "learners/images/image_classification.h"
+#include "learners/linear/linear_lbfgs.h"
 #include "learners/linear/linear_training.h"
 #include "learners/rl/behavior_cloning.h"
 #include "learners/rl/dpg.h"
@@ -93,6 +94,8 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
         EnumName(kind));
   }
   if (ClassifiesImages(config)) return MakeImageClassification(config);
+  if (IsLinearModel(config) && config.optimizer.type == OptimizerType::kLbfgs)
+    return MakeLinearLbfgs(config);
   if (IsLinearModel(config)) return MakeLinearTraining(config);
   if (IsSupervised(config.learner)) return MakeSupervised(config, tensor, learner);
   const ModelSetup setup = ModelSetupOf(config);

@@ -223,6 +223,8 @@ Result<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config,
       return std::unique_ptr<Optimizer>(new Sgd(config, parameters));
     case OptimizerType::kAdaGrad:
       return std::unique_ptr<Optimizer>(new AdaGrad(config, parameters));
+    case OptimizerType::kLbfgs:
+      return InvalidArgument("optimizer.type \"lbfgs\" needs all examples in each update");
   }
   return Internal("optimizer.type has no implementation");
 }

@@ -2,13 +2,15 @@
 #include "nn/optimizer_config.h"
 
 #include "core/config/config_visitor.h"
+#include "nn/lbfgs/lbfgs.h"
 
 namespace troop {
 
 void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
   v.Visit({.name = "optimizer.type",
            .doc = "Optimizer: Adam (Kingma & Ba 2015), RMSProp (Graves 2013), SGD, AdaGrad "
-                  "(Duchi et al. 2011), or RAdam (Liu et al. 2020)."},
+                  "(Duchi et al. 2011), RAdam (Liu et al. 2020); or, for linear models, L-BFGS "
+                  "(Liu & Nocedal 1989), whose every update uses all examples."},
           c.type);
   v.Visit({"optimizer.learning_rate", "Learning rate at the start.", Above(0)}, c.learning_rate);
   v.Visit({"optimizer.policy_learning_rate",
@@ -69,6 +71,13 @@ void VisitKeys(OptimizerConfig& c, ConfigVisitor& v) {
        "to the gradient, before the momentum.",
        AtLeast(0)},
       c.weight_decay);
+  v.Visit(
+      {"optimizer.history_size", "L-BFGS: number of recent updates that approximate the curvature.",
+       Between(1, kLbfgsHistoryMax)},
+      c.history_size);
+  v.Visit({"optimizer.tolerance_grad",
+           "L-BFGS: norm of the gradient below which the weights no longer change.", AtLeast(0)},
+          c.tolerance_grad);
 }
 
 }  // namespace troop

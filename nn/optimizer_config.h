@@ -11,10 +11,10 @@ namespace troop {
 
 class ConfigVisitor;
 
-// The optimizers.
-enum class OptimizerType : std::uint8_t { kAdam, kRmsProp, kSgd, kAdaGrad, kRAdam };
+// The optimizers; all but kLbfgs (nn/lbfgs/lbfgs.h) step with gradients of random batches.
+enum class OptimizerType : std::uint8_t { kAdam, kRmsProp, kSgd, kAdaGrad, kRAdam, kLbfgs };
 constexpr auto EnumNames(OptimizerType) {
-  return std::to_array<std::string_view>({"adam", "rmsprop", "sgd", "adagrad", "radam"});
+  return std::to_array<std::string_view>({"adam", "rmsprop", "sgd", "adagrad", "radam", "lbfgs"});
 }
 
 // Courses of the learning rate after the warm-up: a line, half a cosine (Loshchilov & Hutter 2017,
@@ -39,7 +39,9 @@ struct OptimizerConfig {
   bool centered = true;  // rmsprop
   double momentum = 0;   // sgd
   double epsilon = 1e-8;
-  double weight_decay = 0;  // adam, radam: decoupled (AdamW); sgd: coupled
+  double weight_decay = 0;         // adam, radam: decoupled (AdamW); sgd: coupled
+  std::int64_t history_size = 10;  // lbfgs: pairs of changes
+  double tolerance_grad = 1e-5;    // lbfgs: gradient norm that ends the search
   bool operator==(const OptimizerConfig&) const = default;
 };
 // Declares the keys.

@@ -46,8 +46,10 @@ SetKeys IgnoredKeys(const Config& c) {
   const LearnerConfig learner;
   // Dual ascent has no learning rate, and only AdaGrad and Adam divide by a root.
   const LinearSolver solver = c.linear.solver;
-  const bool dual = solver == LinearSolver::kDualAscent, adam = solver == LinearSolver::kAdam;
-  return {{"optimizer.type", o.type != fresh.type},
+  const bool batch = o.type == OptimizerType::kLbfgs;
+  const bool dual = batch || solver == LinearSolver::kDualAscent;
+  const bool adam = !batch && solver == LinearSolver::kAdam;
+  return {{"optimizer.type", !batch && o.type != fresh.type},
           {"optimizer.learning_rate", dual && o.learning_rate != fresh.learning_rate},
           {"optimizer.lr_schedule", dual && o.lr_schedule != fresh.lr_schedule},
           {"optimizer.final_lr_fraction", dual && o.final_lr_fraction != fresh.final_lr_fraction},
@@ -55,7 +57,7 @@ SetKeys IgnoredKeys(const Config& c) {
           {"optimizer.beta1", !adam && o.beta1 != fresh.beta1},
           {"optimizer.beta2", !adam && o.beta2 != fresh.beta2},
           {"optimizer.epsilon",
-           !adam && solver != LinearSolver::kAdaGrad && o.epsilon != fresh.epsilon},
+           !adam && (batch || solver != LinearSolver::kAdaGrad) && o.epsilon != fresh.epsilon},
           {"optimizer.decay", o.decay != fresh.decay},
           {"optimizer.centered", o.centered != fresh.centered},
           {"optimizer.momentum", o.momentum != fresh.momentum},
@@ -96,6 +98,31 @@ void CheckFeatures(const Config& c, Conflicts* out) {
           "{} applies to words, not to \"{}\"; omit it", f.word_length_min, EnumName(f.analyzer));
 }
 
+// L-BFGS minimizes smooth objectives, and replaces linear.solver.
+void CheckLbfgs(const Config& c, Conflicts* out) {
+  const OptimizerConfig fresh;
+  const bool batch = c.optimizer.type == OptimizerType::kLbfgs;
+  out->If(batch && c.model.architecture != ModelArchitecture::kLinear,
+          {"optimizer.type", "model.architecture"},
+          "\"lbfgs\" trains linear models only; set model.architecture = \"linear\", or another "
+          "optimizer");
+  for (const auto& [key, set] :
+       {std::pair{"optimizer.history_size", c.optimizer.history_size != fresh.history_size},
+        {"optimizer.tolerance_grad", c.optimizer.tolerance_grad != fresh.tolerance_grad}}) {
+    out->If(!batch && set, {key, "optimizer.type"},
+            "has no effect with optimizer.type = \"{}\"; omit it, or set \"lbfgs\"",
+            EnumName(c.optimizer.type));
+  }
+  if (!batch) return;
+  out->If(c.linear.solver != LinearConfig().solver, {"linear.solver", "optimizer.type"},
+          "has no effect with optimizer.type = \"lbfgs\"; omit it");
+  // The absolute value has no derivative at 0.
+  out->If(c.linear.l1 > 0, {"linear.l1", "optimizer.type"},
+          "is {}, but \"lbfgs\" needs a smooth objective; set 0, or use linear.solver = "
+          "\"dual_ascent\"",
+          TomlNumber(c.linear.l1));
+}
+
 // Rules of the objective and its solver.
 void CheckObjective(const Config& c, Conflicts* out) {
   const LinearConfig& l = c.linear;
@@ -104,10 +131,14 @@ void CheckObjective(const Config& c, Conflicts* out) {
   const bool squared = l.loss == LinearLoss::kSquaredError;
   out->If(regression && !squared, {"linear.loss", "model.problem_type"},
           "\"{}\" has no meaning for numbers; set \"squared_error\"", EnumName(l.loss));
-  out->If(l.solver == LinearSolver::kDualAscent && l.l2 == 0, {"linear.l2", "linear.solver"},
+  const bool batch = c.optimizer.type == OptimizerType::kLbfgs;
+  // L-BFGS needs no penalty.
+  const bool dual = !batch && l.solver == LinearSolver::kDualAscent;
+  out->If(dual && l.l2 == 0, {"linear.l2", "linear.solver"},
           "is 0, but \"dual_ascent\" divides by it; set it above 0, or linear.solver = \"ftrl\"");
   // Only these two have proximal steps.
-  const bool penalized = l.solver == LinearSolver::kDualAscent || l.solver == LinearSolver::kFtrl;
+  const bool penalized =
+      batch || l.solver == LinearSolver::kDualAscent || l.solver == LinearSolver::kFtrl;
   for (const auto& [key, value] : {std::pair("linear.l2", l.l2), {"linear.l1", l.l1}}) {
     out->If(!penalized && value > 0, {key, "linear.solver"},
             "is {}, but \"{}\" has no penalty; set 0, or linear.solver = \"ftrl\" or "
@@ -159,6 +190,7 @@ void CheckLearners(const Config& c, Conflicts* out) {
 
 // A linear model is trained on the CPU. Each refusal names the key to change.
 void CheckLinear(const Config& c, Conflicts* out) {
+  CheckLbfgs(c, out);
   const std::string_view name = EnumName(c.model.architecture);
   if (c.model.architecture != ModelArchitecture::kLinear) {
     for (const auto& [key, set] : KeysOfLinear(c)) {
@@ -173,7 +205,9 @@ void CheckLinear(const Config& c, Conflicts* out) {
       out->If(set, {key, "model.architecture"},
               "has no effect with model.architecture = \"linear\"{}; omit it",
               std::string_view(key).starts_with("optimizer.")
-                  ? fmt::format(" and linear.solver = \"{}\"", EnumName(c.linear.solver))
+                  ? c.optimizer.type == OptimizerType::kLbfgs
+                        ? " and optimizer.type = \"lbfgs\""
+                        : fmt::format(" and linear.solver = \"{}\"", EnumName(c.linear.solver))
                   : std::string());
     }
   }

@@ -323,6 +323,14 @@ Result<DataSettings> DeriveLinearSettings(const TrainingConfig& config) {
     return InvalidArgument("model.num_features is {}, but the data have {}; omit the key",
                            config.model.num_features, features);
   }
+  // A line search compares values, which those of different batches do not allow.
+  if (config.optimizer.type == OptimizerType::kLbfgs &&
+      config.learner.batch_size < data->train.size()) {
+    return InvalidArgument(
+        "learner.batch_size is {}, but optimizer.type = \"lbfgs\" needs all {} training examples "
+        "in each update; set it to {} or more, or omit optimizer.type for linear.solver",
+        config.learner.batch_size, data->train.size(), data->train.size());
+  }
   DataSettings settings{.data_identity = data->Identity(),
                         .labels = data->names,
                         .text_columns = resolved.data.text_columns,

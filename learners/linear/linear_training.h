@@ -58,11 +58,11 @@ struct LinearOptions {
 Result<std::unique_ptr<Algorithm>> MakeLinearTraining(
     const TrainingConfig& config, const LinearOptions& options,
     std::shared_ptr<const LinearExamples> examples);
+// Checks examples and options as MakeLinearTraining does, with the same errors.
+Status CheckLinearProblem(const LinearOptions& options, const LinearExamples& examples);
 // MakeLinearTraining for the data and the settings of `config`; its model_files() are those of
 // learners/linear/model. Errors: those of LoadLinearData, too.
 Result<std::unique_ptr<Algorithm>> MakeLinearTraining(const TrainingConfig& config);
-// Checks that the options suit the examples. Errors: those of MakeLinearTraining.
-Status CheckLinearProblem(const LinearOptions& options, const LinearExamples& examples);
 // The optimizer with the same steps as a row optimizer, for shards and threads that step all
 // weights; nullopt: none, since the rule depends on which rows a gradient has.
 std::optional<OptimizerType> ElementwiseRuleOf(RowRule rule);

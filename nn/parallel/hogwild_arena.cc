@@ -220,6 +220,8 @@ Result<std::unique_ptr<HogwildArena>> HogwildArena::Make(const OptimizerConfig& 
       return make(std::in_place_type<SgdRule>);
     case OptimizerType::kAdaGrad:
       return make(std::in_place_type<AdaGradRule>);
+    case OptimizerType::kLbfgs:
+      return InvalidArgument("optimizer.type \"lbfgs\" has no threads that share weights");
   }
   return Internal("optimizer.type has no implementation");
 }

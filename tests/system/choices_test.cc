@@ -109,6 +109,7 @@ const std::vector<std::string>& NeedsOf(const Choice& choice) {
       {"model.problem_type=regression",
        With(classifier, {"data.reviews=" + kFixtures + "ratings.csv"})},
       {"model.problem_type", classifier},
+      {"optimizer.type=lbfgs", With(Linear(), {"learner.batch_size=65536"})},
       {"optimizer.lr_schedule=cosine", {"optimizer.final_lr_fraction=0.1"}},
       {"optimizer.lr_schedule=step", {"optimizer.lr_milestones=[0.25, 0.5]"}},
       {"paramserver.mode=k_of_n", With(shards, {"paramserver.k=1"})},

@@ -83,13 +83,14 @@ TEST_F(LinearRunTest, RunLearnsAndPredicts) {
   }
 }
 
-// The bytes of a run that was killed equal those of one that was not, for both kinds of solvers,
-// and for two learners that exchange rows.
+// The bytes of a run that was killed equal those of one that was not, for each kind of solver, and
+// for two learners that exchange rows.
 TEST_F(LinearRunTest, ResumeAfterKillHasBytesOfUnbrokenRun) {
   const std::vector<std::string> solvers[] = {
       {},
       {"linear.solver=ftrl", "optimizer.learning_rate=0.1", "linear.l1=1e-4"},
-      {"linear.solver=adagrad", "optimizer.learning_rate=0.1", "linear.l2=0", "fleet.learners=2"}};
+      {"linear.solver=adagrad", "optimizer.learning_rate=0.1", "linear.l2=0", "fleet.learners=2"},
+      {"optimizer.type=lbfgs", "learner.batch_size=300"}};
   int number = 0;
   for (std::vector<std::string> solver : solvers) {
     const std::string broken = fmt::format("broken{}", ++number);
@@ -113,6 +114,24 @@ TEST_F(LinearRunTest, ResumeAfterKillHasBytesOfUnbrokenRun) {
     EXPECT_GT(expected.size(), 100u);
     EXPECT_TRUE(ValueOf(broken) == expected);
   }
+}
+
+// L-BFGS on all examples; smaller batches are refused with the number of examples.
+TEST_F(LinearRunTest, BatchOptimizerMinimizesTheObjective) {
+  const std::vector<std::string> batch = {"optimizer.type=lbfgs", "linear.loss=log_loss",
+                                          "run.epochs=30"};
+  const auto refused = Train(Keys(batch));
+  EXPECT_EQ(refused->Wait(), 2);
+  EXPECT_NE(refused->output().find("needs all 300 training examples"), std::string::npos)
+      << refused->output();
+  std::vector<std::string> words = Keys(batch);
+  words.push_back("learner.batch_size=300");
+  const auto troop = Train(words);
+  ASSERT_EQ(troop->Wait(), 0) << troop->output();
+  EXPECT_GE(Json(run() + "/result.json").Find("final_return_mean")->number, 95) << troop->output();
+  const auto predict = Start({"predict", run(), "bad1 bad2 bad3 word1", "--json"});
+  ASSERT_EQ(predict->Wait(), 0) << predict->output();
+  EXPECT_NE(predict->output().find("\"label\": \"no\""), std::string::npos) << predict->output();
 }
 
 // Another learner takes the place of a killed one, from the last checkpoint.

@@ -25,6 +25,12 @@ TEST(LinearKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
       {"data.max_length = 64", "data.max_length: has no effect"},
       {"model.hidden_size = 64", "model.hidden_size: has no effect"},
       {"data.images = \"d\"", "data.images: has no effect"},
+      {"optimizer.history_size = 5", "no effect with optimizer.type = \"adam\""},
+      {"optimizer = {type = \"lbfgs\", history_size = 0}", "optimizer.history_size"},
+      {"optimizer = {type = \"lbfgs\", history_size = 31}", "optimizer.history_size"},
+      {"optimizer = {type = \"lbfgs\", learning_rate = 0.1}", "and optimizer.type = \"lbfgs\""},
+      {"optimizer.type = \"lbfgs\"\nlinear.l1 = 1", "needs a smooth objective"},
+      {"optimizer.type = \"lbfgs\"\nlinear.solver = \"ftrl\"", "linear.solver: has no effect"},
       {"optimizer.type = \"sgd\"", "optimizer.type: has no effect"},
       {"optimizer.learning_rate = 0.1", "and linear.solver = \"dual_ascent\""},
       {"learner.max_grad_norm = 1", "learner.max_grad_norm: has no effect"},
@@ -50,6 +56,8 @@ TEST(LinearKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
     EXPECT_THAT(ErrorOf(valid + line + "\n"), HasSubstr(says)) << line;
   EXPECT_EQ(ErrorOf(valid + "linear = {solver = \"ftrl\", l1 = 1}\n"
                             "optimizer = {learning_rate = 0.1, final_lr_fraction = 0}\n"),
+            "");
+  EXPECT_EQ(ErrorOf(valid + "linear.l2 = 0\noptimizer = {type = \"lbfgs\", history_size = 5}\n"),
             "");
   EXPECT_EQ(ErrorOf(valid + "linear = {solver = \"adam\", l2 = 0}\noptimizer.beta1 = 0.8\n"), "");
   // The gradients of rows are exchanged.

@@ -372,6 +372,10 @@ inline void Repair(Config* c) {
   c->run.total_steps =
       std::max({c->run.total_steps, c->actor.warmup_steps, double(c->replay.min_items)});
   if (c->fleet.learners > 1) c->network.normalize_observations = false;
+  // Only linear models have L-BFGS.
+  if (c->optimizer.type == OptimizerType::kLbfgs) c->optimizer.type = OptimizerType::kAdam;
+  c->optimizer.history_size = OptimizerConfig().history_size;
+  c->optimizer.tolerance_grad = OptimizerConfig().tolerance_grad;
   const bool rectified = c->optimizer.type == OptimizerType::kRAdam;
   const bool decays = c->optimizer.type == OptimizerType::kAdam || rectified ||
                       c->optimizer.type == OptimizerType::kSgd;
