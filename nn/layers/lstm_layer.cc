@@ -56,10 +56,11 @@ void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, const DropRo
   }
 }
 
-LstmLayer::LstmLayer(std::int64_t in, std::int64_t hidden, const std::string& prefix,
-                     std::int64_t index, ParamLayout& layout)
-    : in_(in), hidden_(hidden) {
-  for (const int direction : {0, 1}) {
+LstmLayer::LstmLayer(const Sizes& sizes, const std::string& prefix, std::int64_t index,
+                     ParamLayout& layout)
+    : sizes_(sizes) {
+  const auto [in, hidden, directions] = sizes;
+  for (int direction = 0; direction < directions; ++direction) {
     const std::string end = fmt::format("_l{}{}", index, direction == 1 ? "_reverse" : "");
     // PyTorch initializes all LSTM parameters with the fan-in of hidden.
     Direction& d = directions_[direction];
@@ -73,25 +74,25 @@ LstmLayer::LstmLayer(std::int64_t in, std::int64_t hidden, const std::string& pr
 // Gates and cells per direction; both directions write their half of h.
 LstmLayer::Kept LstmLayer::TakeKept(Arena& arena, std::int64_t tokens) const {
   Kept kept;
-  for (const int direction : {0, 1}) {
-    kept.gates[direction] = TakeFloats(arena, 4 * tokens * hidden_);
-    kept.c[direction] = TakeFloats(arena, tokens * hidden_);
+  for (int direction = 0; direction < sizes_.directions; ++direction) {
+    kept.gates[direction] = TakeFloats(arena, 4 * tokens * sizes_.hidden);
+    kept.c[direction] = TakeFloats(arena, tokens * sizes_.hidden);
   }
-  kept.h = TakeFloats(arena, 2 * tokens * hidden_);
+  kept.h = TakeFloats(arena, tokens * width());
   return kept;
 }
 
 LstmLayer::Scratch LstmLayer::TakeScratch(Arena& arena, const TokenSizes& sizes) const {
   Scratch scratch;
-  scratch.bias = TakeFloats(arena, 4 * hidden_);
-  scratch.before = TakeFloats(arena, sizes.tokens * hidden_);
-  scratch.dc = TakeFloats(arena, sizes.sequences * hidden_);
-  scratch.ds = TakeFloats(arena, 4 * sizes.tokens * hidden_);
+  scratch.bias = TakeFloats(arena, 4 * sizes_.hidden);
+  scratch.before = TakeFloats(arena, sizes.tokens * sizes_.hidden);
+  scratch.dc = TakeFloats(arena, sizes.sequences * sizes_.hidden);
+  scratch.ds = TakeFloats(arena, 4 * sizes.tokens * sizes_.hidden);
   return scratch;
 }
 
 void LstmLayer::Forward(const Use& use) const {
-  for (const int direction : {0, 1}) Run(use, direction);
+  for (int direction = 0; direction < sizes_.directions; ++direction) Run(use, direction);
 }
 
 // One direction: gates = W x + U h' + b, then c = f c' + i g and h = o tanh c, where c' and h' are
@@ -100,35 +101,35 @@ void LstmLayer::Run(const Use& use, int direction) const {
   const auto& [params, steps, x, kept, scratch] = use;
   const Direction& mine = directions_[direction];
   const Walk walk{steps, direction == 1};
-  const std::int64_t n = hidden_;
+  const std::int64_t n = sizes_.hidden;
   float* const gates = kept.gates[direction];
   float* const c = kept.c[direction];
   float* const h = kept.h + direction * n;
   // PyTorch has two biases; only their sum matters.
   std::copy_n(params.value + mine.bias_ih, 4 * n, scratch.bias);
   AddInto(4 * n, params.value + mine.bias_hh, scratch.bias);
-  params.MatMul({.m = steps.tokens(), .n = 4 * n, .k = in_, .transpose_b = true}, x,
+  params.MatMul({.m = steps.tokens(), .n = 4 * n, .k = sizes_.in, .transpose_b = true}, x,
                 params.value + mine.weight_ih, 0, gates);
   // Sequences without a previous step begin with h = c = 0.
   for (std::int64_t i = 0; i < steps.steps; ++i) {
     const std::int64_t t = walk.at(i), going = walk.going(t), row = steps.begin(t);
     const std::int64_t before = going > 0 ? steps.begin(walk.before(t)) : 0;
     if (going > 0) {
-      params.MatMul({.m = going, .n = 4 * n, .k = n, .transpose_b = true, .lda = 2 * n},
-                    h + before * 2 * n, params.value + mine.weight_hh, 1, gates + row * 4 * n);
+      params.MatMul({.m = going, .n = 4 * n, .k = n, .transpose_b = true, .lda = width()},
+                    h + before * width(), params.value + mine.weight_hh, 1, gates + row * 4 * n);
     }
-    Kernels().forward({steps.rows(t), going, n, 2 * n}, scratch.bias, c + before * n,
-                      gates + row * 4 * n, c + row * n, h + row * 2 * n);
+    Kernels().forward({steps.rows(t), going, n, width()}, scratch.bias, c + before * n,
+                      gates + row * 4 * n, c + row * n, h + row * width());
   }
 }
 
 // Both directions accumulate into dx, the first one overwrites it.
 void LstmLayer::Backward(const Use& use, float* dh, float* dx) const {
   const Params& params = use.params;
-  for (const int direction : {0, 1}) {
+  for (int direction = 0; direction < sizes_.directions; ++direction) {
     RunBack(use, direction, dh);
     AddGradient(use, direction);
-    params.MatMul({.m = use.steps.tokens(), .n = in_, .k = 4 * hidden_}, use.scratch.ds,
+    params.MatMul({.m = use.steps.tokens(), .n = sizes_.in, .k = 4 * sizes_.hidden}, use.scratch.ds,
                   params.value + directions_[direction].weight_ih, direction == 0 ? 0 : 1, dx);
   }
 }
@@ -138,7 +139,7 @@ void LstmLayer::Backward(const Use& use, float* dh, float* dx) const {
 void LstmLayer::RunBack(const Use& use, int direction, float* dh) const {
   const auto& [params, steps, x, kept, scratch] = use;
   const Walk walk{steps, direction == 1};
-  const std::int64_t n = hidden_;
+  const std::int64_t n = sizes_.hidden;
   const float* const c = kept.c[direction];
   dh += direction * n;
   // dc of the last step of each sequence is 0.
@@ -146,13 +147,13 @@ void LstmLayer::RunBack(const Use& use, int direction, float* dh) const {
   for (std::int64_t i = steps.steps; i-- > 0;) {
     const std::int64_t t = walk.at(i), going = walk.going(t), row = steps.begin(t);
     const std::int64_t before = going > 0 ? steps.begin(walk.before(t)) : 0;
-    Kernels().backward({steps.rows(t), going, n, 2 * n}, c + before * n,
-                       kept.gates[direction] + row * 4 * n, c + row * n, dh + row * 2 * n,
+    Kernels().backward({steps.rows(t), going, n, width()}, c + before * n,
+                       kept.gates[direction] + row * 4 * n, c + row * n, dh + row * width(),
                        scratch.dc, scratch.ds + row * 4 * n);
     if (going == 0) continue;
     // dh' += ds · U.
-    params.MatMul({.m = going, .n = n, .k = 4 * n, .ldc = 2 * n}, scratch.ds + row * 4 * n,
-                  params.value + directions_[direction].weight_hh, 1, dh + before * 2 * n);
+    params.MatMul({.m = going, .n = n, .k = 4 * n, .ldc = width()}, scratch.ds + row * 4 * n,
+                  params.value + directions_[direction].weight_hh, 1, dh + before * width());
   }
 }
 
@@ -161,16 +162,16 @@ void LstmLayer::AddGradient(const Use& use, int direction) const {
   const auto& [params, steps, x, kept, scratch] = use;
   const Direction& mine = directions_[direction];
   const Walk walk{steps, direction == 1};
-  const std::int64_t n = hidden_, tokens = steps.tokens();
+  const std::int64_t n = sizes_.hidden, tokens = steps.tokens();
   const float* const h = kept.h + direction * n;
   for (std::int64_t t = 0; t < steps.steps; ++t) {  // h of the previous step, 0 at the start
     const std::int64_t going = walk.going(t);
     float* to = scratch.before + steps.begin(t) * n;
     for (std::int64_t r = 0; r < going; ++r, to += n)
-      std::copy_n(h + (steps.begin(walk.before(t)) + r) * 2 * n, n, to);
+      std::copy_n(h + (steps.begin(walk.before(t)) + r) * width(), n, to);
     std::fill_n(to, (steps.rows(t) - going) * n, 0.0f);
   }
-  params.MatMul({.m = 4 * n, .n = in_, .k = tokens, .transpose_a = true}, scratch.ds, x, 1,
+  params.MatMul({.m = 4 * n, .n = sizes_.in, .k = tokens, .transpose_a = true}, scratch.ds, x, 1,
                 params.gradient + mine.weight_ih);
   params.MatMul({.m = 4 * n, .n = n, .k = tokens, .transpose_a = true}, scratch.ds, scratch.before,
                 1, params.gradient + mine.weight_hh);

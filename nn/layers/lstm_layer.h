@@ -14,19 +14,24 @@ namespace troop {
 // each sequence's first token, as in batch order.
 void DropTimeSteps(const TokenBatch& batch, const TimeSteps& steps, const DropRowsArgs& args);
 
-// One bidirectional layer: PyTorch's nn.LSTM(in, hidden, bidirectional=True), with its parameter
-// names. Maps x [T, in] to [T, 2 hidden]: the states of the forward direction, then those of the
-// backward direction. Rows are in the order of TimeSteps.
+// One layer: PyTorch's nn.LSTM(in, hidden, bidirectional), with its parameter names. Maps x [T, in]
+// to [T, width]: the states of the forward direction, then those of the backward direction, if it
+// has one. Rows are in the order of TimeSteps.
 class LstmLayer {
  public:
+  struct Sizes {
+    std::int64_t in = 0, hidden = 0;
+    int directions = 2;  // 1: forward in time only
+  };
   // prefix: "lstm."; index: from 0.
-  LstmLayer(std::int64_t in, std::int64_t hidden, const std::string& prefix, std::int64_t index,
-            ParamLayout& layout);
+  LstmLayer(const Sizes& sizes, const std::string& prefix, std::int64_t index, ParamLayout& layout);
+  std::int64_t in() const { return sizes_.in; }
+  std::int64_t width() const { return sizes_.directions * sizes_.hidden; }
 
   // Activations that Forward keeps for Backward; h is also its result.
   struct Kept {
     float *gates[2] = {}, *c[2] = {};  // per direction: [T, 4 hidden], [T, hidden]
-    float* h = nullptr;                // [T, 2 hidden]
+    float* h = nullptr;                // [T, width]
   };
   Kept TakeKept(Arena& arena, std::int64_t tokens) const;
   // [4 hidden], [T, hidden], [B, hidden], [T, 4 hidden].
@@ -45,21 +50,24 @@ class LstmLayer {
   };
   // Computes the states h of `kept`.
   void Forward(const Use& use) const;
-  // use: that of the Forward call. dh [T, 2 hidden], the gradient of h, and dx [T, in] are
+  // use: that of the Forward call. dh [T, width], the gradient of h, and dx [T, in] are
   // overwritten; adds to params.gradient. REQUIRES: params.gradient.
   void Backward(const Use& use, float* dh, float* dx) const;
 
- private:
   struct Direction {
     std::int64_t weight_ih = 0, weight_hh = 0, bias_ih = 0, bias_hh = 0;  // offsets
   };
+  // Weights of the forward direction, for a caller that computes one time step at a time.
+  const Direction& forward() const { return directions_[0]; }
+
+ private:
   // direction: 0 forward, 1 backward in time.
   void Run(const Use& use, int direction) const;
   // Leaves the gradient of the gate pre-activations in scratch.ds.
   void RunBack(const Use& use, int direction, float* dh) const;
   void AddGradient(const Use& use, int direction) const;
 
-  std::int64_t in_, hidden_;
+  Sizes sizes_;
   Direction directions_[2];
 };
 

@@ -26,7 +26,8 @@ class LstmClassifier final : public Module {
     words_ = layout.Weight("embedding.weight", {config.vocabulary, config.embedding});
     for (std::int64_t i = 0; i < config.layers; ++i) {
       begins_.push_back(layout.end());
-      layers_.emplace_back(i == 0 ? config.embedding : width(), config.hidden, "lstm.", i, layout);
+      layers_.emplace_back(LstmLayer::Sizes{i == 0 ? config.embedding : width(), config.hidden},
+                           "lstm.", i, layout);
     }
     head_begin_ = layout.end();
     pool_ = AttentionPool(width(), config.attention, layout);
