@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -226,8 +227,9 @@ class Stack {
     parts_.push_back(
         {name, MakeShortcut(std::move(branch).Finish(), std::move(projection), Activation::kRelu)});
   }
-  // The network of all parts. The stack is empty then.
+  // The network of all parts, or the parts themselves. The stack is empty then.
   std::unique_ptr<Module> Finish() && { return MakeSequential(std::move(parts_)); }
+  std::vector<SequentialPart> Parts() && { return std::move(parts_); }
 
  private:
   std::int64_t height_, width_, channels_;
@@ -235,7 +237,7 @@ class Stack {
 };
 
 // Four 3 x 3 convolutions; two poolings, so that images of 4 x 4 are possible.
-std::unique_ptr<Module> MakeCnn(const ImageModelOptions& o) {
+std::vector<SequentialPart> MakeCnn(const ImageModelOptions& o) {
   Stack net = Stack::Begin(o);
   net.AddConvNorm("features.0", "features.1", {.filters = 32});
   net.AddConvNorm("features.3", "features.4", {.filters = 32});
@@ -244,7 +246,7 @@ std::unique_ptr<Module> MakeCnn(const ImageModelOptions& o) {
   net.AddConvNorm("features.10", "features.11", {.filters = 64});
   net.AddMaxPool("features.13", 2, 0);
   net.AddHead(o.classes);
-  return std::move(net).Finish();
+  return std::move(net).Parts();
 }
 
 // A block of two 3 x 3 convolutions, or a bottleneck of 1 x 1, 3 x 3 and 1 x 1 with four times the
@@ -271,8 +273,8 @@ void AddBlock(const std::string& name, std::int64_t filters, std::int64_t stride
 }
 
 // Four stages with 64 to 512 filters; all but the first halve the image.
-std::unique_ptr<Module> MakeResNet(const ImageModelOptions& o, const std::array<int, 4>& blocks,
-                                   bool bottleneck) {
+std::vector<SequentialPart> MakeResNet(const ImageModelOptions& o, const std::array<int, 4>& blocks,
+                                       bool bottleneck) {
   Stack net = Stack::Begin(o);
   net.AddConvNorm("conv1", "bn1", {.filters = 64, .kernel = 7, .stride = 2});
   net.AddMaxPool("maxpool", 3, 1);
@@ -283,12 +285,12 @@ std::unique_ptr<Module> MakeResNet(const ImageModelOptions& o, const std::array<
     }
   }
   net.AddHead(o.classes);
-  return std::move(net).Finish();
+  return std::move(net).Parts();
 }
 
 // Krizhevsky et al. 2012, section 3.5; the two GPUs of the paper are the groups. The response
 // normalizations follow the relu of convolutions 1 and 2.
-std::unique_ptr<Module> MakeAlexNet(const ImageModelOptions& o) {
+std::vector<SequentialPart> MakeAlexNet(const ImageModelOptions& o) {
   Stack net = Stack::Begin(o);
   net.AddConvRelu("features.0", {.filters = 96, .kernel = 11, .stride = 4, .padding = 0});
   net.AddResponseNorm("features.2");
@@ -301,11 +303,11 @@ std::unique_ptr<Module> MakeAlexNet(const ImageModelOptions& o) {
   net.AddConvRelu("features.12", {.filters = 256, .groups = 2});
   net.AddMaxPool("features.14", 3, 0);
   net.AddClassifier(o.hidden, o.classes, true);
-  return std::move(net).Finish();
+  return std::move(net).Parts();
 }
 
 // torchvision's alexnet.py: one column, narrower, and a pooling to 6 x 6 for any size.
-std::unique_ptr<Module> MakeAlexNetTorchvision(const ImageModelOptions& o) {
+std::vector<SequentialPart> MakeAlexNetTorchvision(const ImageModelOptions& o) {
   Stack net = Stack::Begin(o);
   net.AddConvRelu("features.0", {.filters = 64, .kernel = 11, .stride = 4, .padding = 2});
   net.AddMaxPool("features.2", 3, 0);
@@ -317,11 +319,11 @@ std::unique_ptr<Module> MakeAlexNetTorchvision(const ImageModelOptions& o) {
   net.AddMaxPool("features.12", 3, 0);
   net.AddAdaptivePool(6);
   net.AddClassifier(o.hidden, o.classes, true);
-  return std::move(net).Finish();
+  return std::move(net).Parts();
 }
 
 // Five groups of 3 x 3 convolutions, each with a pooling behind it.
-std::unique_ptr<Module> MakeVgg16(const ImageModelOptions& o) {
+std::vector<SequentialPart> MakeVgg16(const ImageModelOptions& o) {
   Stack net = Stack::Begin(o);
   int place = 0;
   for (const auto& [layers, filters] :
@@ -334,11 +336,12 @@ std::unique_ptr<Module> MakeVgg16(const ImageModelOptions& o) {
   }
   net.AddAdaptivePool(7);
   net.AddClassifier(o.hidden, o.classes, false);
-  return std::move(net).Finish();
+  return std::move(net).Parts();
 }
 
-// The layers of an architecture; the numbers of blocks are those of He et al. 2016, table 1.
-std::unique_ptr<Module> MakeNet(const ImageModelOptions& options) {
+// The layers of an architecture, in order; the numbers of blocks are those of He et al. 2016,
+// table 1.
+std::vector<SequentialPart> MakeNet(const ImageModelOptions& options) {
   switch (options.architecture) {
     case ImageArchitecture::kCnn:
       return MakeCnn(options);
@@ -354,6 +357,19 @@ std::unique_ptr<Module> MakeNet(const ImageModelOptions& options) {
       break;
   }
   return MakeResNet(options, {3, 4, 6, 3}, true);
+}
+
+// First part of each block, and the number of parts: parts without trained parameters belong to the
+// block before them, or to the first one.
+std::vector<std::size_t> BlockStarts(std::span<const SequentialPart> parts) {
+  std::vector<std::size_t> starts;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto params = parts[i].module->params();
+    if (std::ranges::any_of(params, &ParamSpec::trained)) starts.push_back(i);
+  }
+  starts[0] = 0;
+  starts.push_back(parts.size());
+  return starts;
 }
 
 }  // namespace
@@ -378,7 +394,36 @@ Status CheckImageModel(const ImageModelOptions& o) {
 
 Result<std::unique_ptr<Module>> MakeImageClassifier(const ImageModelOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckImageModel(options));
-  return std::unique_ptr<Module>(new ImageClassifier(MakeNet(options), options.architecture));
+  return std::unique_ptr<Module>(
+      new ImageClassifier(MakeSequential(MakeNet(options)), options.architecture));
+}
+
+Result<std::vector<std::string>> ImageBlocks(const ImageModelOptions& options) {
+  TROOP_RETURN_IF_ERROR(CheckImageModel(options));
+  const std::vector<SequentialPart> parts = MakeNet(options);
+  std::vector<std::size_t> starts = BlockStarts(parts);
+  starts.pop_back();
+  std::vector<std::string> names;
+  for (const std::size_t i : starts) names.push_back(parts[i].name);
+  return names;
+}
+
+// A sequence of fewer parts has the same alignment, so only the base of the offsets differs.
+Result<std::unique_ptr<Module>> MakeImageBlocks(const ImageModelOptions& options,
+                                                std::int64_t first, std::int64_t end) {
+  TROOP_RETURN_IF_ERROR(CheckImageModel(options));
+  std::vector<SequentialPart> parts = MakeNet(options);
+  const std::vector<std::size_t> starts = BlockStarts(parts);
+  const auto blocks = std::int64_t(starts.size()) - 1;
+  if (first < 0 || first >= end || end > blocks) {
+    return InvalidArgument("blocks {} to {} of {}: must be at least one of them", first, end,
+                           blocks);
+  }
+  std::vector<SequentialPart> taken;
+  for (std::size_t i = starts[std::size_t(first)]; i < starts[std::size_t(end)]; ++i)
+    taken.push_back(std::move(parts[i]));
+  return std::unique_ptr<Module>(
+      new ImageClassifier(MakeSequential(std::move(taken)), options.architecture));
 }
 
 }  // namespace troop

@@ -3,7 +3,9 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/config/enum_names.h"
@@ -57,5 +59,15 @@ Status CheckImageModel(const ImageModelOptions& options);
 // convolutions 2, 4 and 5 and in the hidden linear layers, else 0. Its names are torchvision's.
 // Errors: those of CheckImageModel.
 Result<std::unique_ptr<Module>> MakeImageClassifier(const ImageModelOptions& options);
+
+// Names of the blocks of a classifier in the order of the forward pass, between which a pipeline
+// may cut it: a layer or residual block with trained parameters, and the layers without that follow
+// it. A block has the name of its first layer. Errors: those of CheckImageModel.
+Result<std::vector<std::string>> ImageBlocks(const ImageModelOptions& options);
+// Creates blocks [first, end) alone: the output of the block before → that of the last one.
+// Parameters have the names and the order that they have in the whole classifier. Errors: those of
+// CheckImageModel; kInvalidArgument: there are no such blocks.
+Result<std::unique_ptr<Module>> MakeImageBlocks(const ImageModelOptions& options,
+                                                std::int64_t first, std::int64_t end);
 
 }  // namespace troop

@@ -180,11 +180,12 @@ std::int64_t ElementCount(const Module& module) {
 }
 
 // Each tensor has its own random stream, so that the values do not depend on other tensors.
-void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value) {
+void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value,
+                    std::uint64_t first) {
   TROOP_CHECK(std::int64_t(value.size()) == ParameterCount(module), "{} values for {} parameters",
               value.size(), ParameterCount(module));
   std::ranges::fill(value, 0.0f);
-  std::uint64_t index = 0;
+  std::uint64_t index = first;
   for (const ParamSpec& spec : module.params()) {
     Rng rng({seed, Purpose::kParameters, index++});
     const auto all = value.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));

@@ -35,7 +35,9 @@ std::int64_t ParameterCount(const Module& module);
 // Elements without padding, as papers count parameters.
 std::int64_t ElementCount(const Module& module);
 // Initializes value [P], keyed by (seed, Purpose::kParameters, parameter index). A slice gets the
-// values that it has in the whole tensor.
-void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value);
+// values that it has in the whole tensor. first: index of the module's first parameter, if it is
+// part of a model with other parameters before it.
+void InitParameters(const Module& module, std::uint64_t seed, std::span<float> value,
+                    std::uint64_t first = 0);
 
 }  // namespace troop

@@ -1,24 +1,25 @@
 // Implements the models of supervised runs: transformers and the LSTM classifier.
 #include "nn/models/text_model.h"
 
-#include "nn/images/image_classifier.h"
 #include "nn/sparse/linear_module.h"
 
 namespace troop {
+
+// The config has one list of architectures for texts and images; the names are equal.
+ImageModelOptions ImageOptionsOf(const ModelConfig& m) {
+  return {.architecture = *ParseEnum<ImageArchitecture>(EnumName(m.architecture)),
+          .height = m.image_height,
+          .width = m.image_width,
+          .channels = m.image_channels,
+          .classes = OutputsOf(m),
+          .hidden = m.classifier_units};
+}
 
 namespace {
 
 // The classifier of a run on images. Height, width and channels come from the data.
 Result<std::unique_ptr<Module>> MakeImageModel(const ModelConfig& m) {
-  // The config has one list of architectures for texts and images; the names are equal.
-  const ImageModelOptions options{
-      .architecture = *ParseEnum<ImageArchitecture>(EnumName(m.architecture)),
-      .height = m.image_height,
-      .width = m.image_width,
-      .channels = m.image_channels,
-      .classes = OutputsOf(m),
-      .hidden = m.classifier_units};
-  Result<std::unique_ptr<Module>> module = MakeImageClassifier(options);
+  Result<std::unique_ptr<Module>> module = MakeImageClassifier(ImageOptionsOf(m));
   if (!module.ok()) return module.status().WithContext("[model]");
   return module;
 }

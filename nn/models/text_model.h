@@ -4,6 +4,7 @@
 
 #include "core/base/status.h"
 #include "core/tensor/spec.h"
+#include "nn/images/image_classifier.h"
 #include "nn/models/lstm_classifier.h"
 #include "nn/models/model_setup.h"
 #include "nn/module.h"
@@ -16,6 +17,8 @@ namespace troop {
 Result<TransformerOptions> TextModelOptions(const ModelSetup& setup);
 // Options of the LSTM of a supervised run, which is a classifier. Errors: as above.
 Result<LstmConfig> LstmModelOptions(const ModelSetup& setup);
+// Options of the image classifier of a supervised run. REQUIRES: ClassifiesImages.
+ImageModelOptions ImageOptionsOf(const ModelConfig& model);
 // Creates the model of a supervised run, of texts or images. tensor: the rank's place in a
 // tensor-parallel group; the whole model for images and the LSTM.
 Result<std::unique_ptr<Module>> MakeTextModel(const ModelSetup& setup,
