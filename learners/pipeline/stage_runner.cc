@@ -26,6 +26,11 @@ struct Chunk {
   std::map<std::int64_t, Version> versions;  // the newest, and those with later readers
   Version predicted;                         // predicted weights
   Tensor gradient;                           // [P]
+  std::span<const float> borrowed;           // [P]; empty: `versions` have the weights
+  // Weights of one of the versions.
+  std::span<const float> ValueOf(const Version& version) const {
+    return borrowed.empty() ? version.value.as<float>() : borrowed;
+  }
 };
 
 // Tensors of a (chunk, micro-batch) pair, each present as long as an operation needs it.
@@ -33,6 +38,16 @@ struct PairData {
   ConstTensor input;
   Tensor output, cache, output_gradient, input_gradient;
 };
+
+// Bytes of a pair's tensors.
+std::size_t BytesOf(const PairData& data) {
+  std::size_t bytes = data.input.empty() ? 0 : data.input.bytes().size();
+  for (const Tensor* tensor :
+       {&data.output, &data.cache, &data.output_gradient, &data.input_gradient}) {
+    if (!tensor->empty()) bytes += tensor->bytes().size();
+  }
+  return bytes;
+}
 
 // Frees what only backward passes read.
 void ReleaseActivations(PairData* data) {
@@ -65,6 +80,7 @@ class StageRunner::Work {
 
   std::vector<OpInterval> intervals;
   std::vector<Tensor> outputs;
+  std::size_t held_bytes_max = 0;
 
  private:
   // Operations of this stage.
@@ -80,6 +96,7 @@ class StageRunner::Work {
   // Steps of Prepare.
   Status CheckStage() const;
   Status PrepareChunk(std::int64_t chunk);
+  Status Borrow(std::int64_t index, std::int64_t parameters, Chunk* chunk) const;
   void Pack(const Chunk& chunk, Version* version) const;
   StepContext ContextOf(const StageOp& op);
 
@@ -142,6 +159,14 @@ Status StageRunner::Work::CheckStage() const {
   if (replicated && stage_.replicas == nullptr) {
     return InvalidArgument("pipeline stage: the group of the replicas is missing");
   }
+  if (!stage_.borrowed.empty()) {
+    TROOP_RETURN_IF_ERROR(count("borrowed", stage_.borrowed.size(), schedule_.chunks()));
+    if (schedule_.weights != WeightPolicy::kCurrent) {
+      return InvalidArgument(
+          "pipeline stage: an asynchronous schedule has several versions of the weights, which "
+          "cannot be borrowed");
+    }
+  }
   if (stage_.clock == nullptr) return InvalidArgument("pipeline stage: the clock is missing");
   return Status::Ok();
 }
@@ -150,7 +175,7 @@ Status StageRunner::Work::CheckStage() const {
 void StageRunner::Work::Pack(const Chunk& chunk, Version* version) const {
   if (version->packed == nullptr) version->packed = chunk.module->MakePacked(Precision::kF32);
   if (version->packed != nullptr)
-    chunk.module->Pack(version->value.as<float>(), version->packed.get());
+    chunk.module->Pack(chunk.ValueOf(*version), version->packed.get());
 }
 
 // Plans the module for each number of rows, and allocates its weights.
@@ -161,7 +186,8 @@ Status StageRunner::Work::PrepareChunk(std::int64_t index) {
   const bool no_input = index == 0 && !callbacks_.input;
   const bool no_loss =
       index + 1 == schedule_.chunks() && !callbacks_.loss && !schedule_.forward_only;
-  const bool no_update = !callbacks_.update && !schedule_.forward_only;
+  const bool steps = !schedule_.forward_only && stage_.borrowed.empty();
+  const bool no_update = !callbacks_.update && steps;
   const bool no_predict = schedule_.weights == WeightPolicy::kPredicted && !callbacks_.predict;
   if (chunk.module == nullptr || no_input || no_loss || no_update || no_predict) {
     return InvalidArgument(
@@ -188,9 +214,26 @@ Status StageRunner::Work::PrepareChunk(std::int64_t index) {
   for (const ParamSpec& spec : chunk.module->params()) {
     parameters = std::max(parameters, spec.offset + spec.shape.elements());
   }
+  if (!stage_.borrowed.empty()) return Borrow(index, parameters, &chunk);
   chunk.gradient = Tensor(DType::kF32, {parameters});
   chunk.versions[0].value = Tensor(DType::kF32, {parameters});
-  chunk.predicted.value = Tensor(DType::kF32, {parameters});
+  if (schedule_.weights == WeightPolicy::kPredicted)
+    chunk.predicted.value = Tensor(DType::kF32, {parameters});
+  return Status::Ok();
+}
+
+// The buffers may be longer than the parameters, by padding.
+Status StageRunner::Work::Borrow(std::int64_t index, std::int64_t parameters, Chunk* chunk) const {
+  const PipelineStage::Borrowed& lent = stage_.borrowed[std::size_t(index)];
+  if (std::int64_t(std::min(lent.value.size(), lent.gradient.size())) < parameters) {
+    return InvalidArgument(
+        "pipeline stage: chunk {} has {} parameters, but borrows {} weights and a gradient of {}",
+        index, parameters, lent.value.size(), lent.gradient.size());
+  }
+  chunk->borrowed = lent.value;
+  chunk->gradient = Tensor::View(nullptr, std::as_writable_bytes(lent.gradient),
+                                 {DType::kF32, {std::int64_t(lent.gradient.size())}});
+  chunk->versions[0];  // without values
   return Status::Ok();
 }
 
@@ -221,9 +264,10 @@ StepContext StageRunner::Work::ContextOf(const StageOp& op) {
   } else {
     used = &chunk.versions.at(op.version);
   }
-  StepContext context{.value = used->value.as<float>()};
+  StepContext context{.value = chunk.ValueOf(*used)};
   context.packed = used->packed.get();
   context.workspace = workspace_.bytes();
+  if (callbacks_.prepare) callbacks_.prepare(op, &context);
   return context;
 }
 
@@ -236,11 +280,15 @@ void StageRunner::Work::Forward(const StageOp& op) {
   if (before != pairs_.end() && !before->second.output.empty()) data.input = before->second.output;
   const Plan& plan = PlanOf(op);
   data.output = Tensor::Uninitialized(DType::kF32, plan.out[0].shape);
-  const bool keep = !schedule_.forward_only && !schedule_.recompute;
-  if (keep) data.cache = Bytes(plan.cache_bytes);
+  // An empty cache means inference, whose normalization and dropout differ.
+  const bool trains = !schedule_.forward_only;
+  Tensor cache;
+  if (trains) cache = Bytes(plan.cache_bytes);
+  if (!schedule_.recompute) data.cache = cache;
   const ConstTensor in[] = {data.input};
   const Tensor out[] = {data.output};
-  chunks_.at(op.chunk).module->Forward(ContextOf(op), in, out, keep ? data.cache.bytes() : Cache{});
+  chunks_.at(op.chunk).module->Forward(ContextOf(op), in, out, trains ? cache.bytes() : Cache{});
+  if (callbacks_.forwarded) callbacks_.forwarded(op);
   if (!schedule_.forward_only) return;
   if (is_last(op)) outputs[std::size_t(op.micro_batch)] = data.output;
   ReleaseActivations(&data);
@@ -293,6 +341,7 @@ void StageRunner::Work::BackwardWeight(const StageOp& op) {
 Status StageRunner::Work::Update(const StageOp& op, bool keep_old) {
   for (auto& [index, chunk] : chunks_) {
     if (stage_.replicas != nullptr) TROOP_RETURN_IF_ERROR(AddReplicas(chunk.gradient));
+    if (!chunk.borrowed.empty()) continue;  // Run ends here, and the caller steps
     auto newest = std::prev(chunk.versions.end());
     Version next;
     if (keep_old) {
@@ -413,6 +462,7 @@ Status StageRunner::Work::Execute(const StageOp& op, std::size_t index) {
 Status StageRunner::Work::Run() {
   pairs_.clear();
   intervals.clear();
+  held_bytes_max = 0;
   outputs.assign(schedule_.forward_only ? std::size_t(schedule_.micro_batches) : 0, {});
   for (auto& [index, chunk] : chunks_) {
     Version newest = std::move(chunk.versions.rbegin()->second);
@@ -427,6 +477,9 @@ Status StageRunner::Work::Run() {
     const double start_s = seconds();
     TROOP_RETURN_IF_ERROR(Execute(ops()[i], i));
     intervals.push_back({start_s, seconds()});
+    std::size_t held = 0;
+    for (const auto& [pair, data] : pairs_) held += BytesOf(data);
+    held_bytes_max = std::max(held_bytes_max, held);
   }
   for (auto& [channel, open] : sends_) {
     for (; !open.empty(); open.pop_front()) {
@@ -450,6 +503,7 @@ Result<std::unique_ptr<StageRunner>> StageRunner::Make(const PipelineStage& stag
 std::span<float> StageRunner::value(std::int64_t chunk) { return work_->value(chunk); }
 Status StageRunner::Run() { return work_->Run(); }
 const std::vector<OpInterval>& StageRunner::intervals() const { return work_->intervals; }
+std::size_t StageRunner::held_bytes_max() const { return work_->held_bytes_max; }
 std::span<const Tensor> StageRunner::outputs() const { return work_->outputs; }
 
 }  // namespace troop

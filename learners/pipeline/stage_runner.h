@@ -24,6 +24,14 @@ struct PipelineStage {
   std::vector<const Module*> modules;
   std::vector<Shape> input_shape;  // [chunk] without the rows; used for chunks of this stage
   std::vector<std::int64_t> rows;  // [micro-batch], from MicroBatchRows
+  // [chunk] weights and gradient, both [P], that the caller owns: it clears the gradient before
+  // Run, and steps after it, so that kUpdate does nothing. Synchronous schedules only; used for
+  // chunks of this stage. Empty: the runner owns them.
+  struct Borrowed {
+    std::span<const float> value;
+    std::span<float> gradient;
+  };
+  std::vector<Borrowed> borrowed;
   // Groups of all stages, whose ranks are the stages: one for each direction, so that messages of
   // the two payloads keep their order. Not used by a schedule of one stage.
   Collective* activations = nullptr;
@@ -41,7 +49,13 @@ struct StageCallbacks {
   std::function<ConstTensor(std::int64_t micro_batch)> input;
   // Writes the gradient of the loss with respect to the last chunk's output, of the same shape.
   std::function<void(std::int64_t micro_batch, ConstTensor output, Tensor gradient)> loss;
-  // Optimizer step of a chunk: `value` [P] from `gradient` [P], the sum over micro-batches.
+  // Adds to the context of a pass what the schedule does not have, such as dropout keys and the
+  // place of the statistics. Optional.
+  std::function<void(const StageOp& op, StepContext* context)> prepare;
+  // Called after each kForward, but not after a kRecompute. Optional.
+  std::function<void(const StageOp& op)> forwarded;
+  // Optimizer step of a chunk: `value` [P] from `gradient` [P], the sum over micro-batches. Not
+  // needed for borrowed weights.
   std::function<void(std::int64_t chunk, std::span<const float> gradient, std::span<float> value)>
       update;
   // Schedules with predicted weights: advances `value` [P] by `updates` predicted updates.
@@ -62,11 +76,15 @@ class StageRunner {
   ~StageRunner();
 
   // Newest weights of a chunk of this stage: [P]. Zero at first: the caller fills them before Run.
+  // REQUIRES: they are not borrowed.
   std::span<float> value(std::int64_t chunk);
   // Runs the list once. Blocks. Errors: those of the groups; the runner is then unusable.
   Status Run();
   // Measured times of the last Run: [operation], from its start.
   const std::vector<OpInterval>& intervals() const;
+  // Largest number of bytes that the micro-batches of the last Run held after an operation: inputs,
+  // activations, and messages that were not sent or read yet.
+  std::size_t held_bytes_max() const;
   // Outputs of the last chunk in a forward_only schedule: [micro-batch]; else empty.
   std::span<const Tensor> outputs() const;
 
