@@ -47,6 +47,14 @@ UpdateCost& UpdateCost::operator+=(const UpdateCost& other) {
   tensor_bytes += other.tensor_bytes;
   tokens += other.tokens;
   sequences += other.sequences;
+  stage = std::max(stage, other.stage);
+  stage_runs += other.stage_runs;
+  stage_s += other.stage_s;
+  stage_idle_s += other.stage_idle_s;
+  stage_bytes += other.stage_bytes;
+  planned_stage_s += other.planned_stage_s;
+  planned_idle_s += other.planned_idle_s;
+  planned_stage_bytes += other.planned_stage_bytes;
   return *this;
 }
 
@@ -93,7 +101,7 @@ Result<std::unique_ptr<Algorithm>> MakeAlgorithm(const TrainingConfig& config, c
         "set learner.device = \"auto\"",
         EnumName(kind));
   }
-  if (ClassifiesImages(config)) return MakeImageClassification(config);
+  if (ClassifiesImages(config)) return MakeImageClassification(config, tensor);
   if (IsLinearModel(config) && config.optimizer.type == OptimizerType::kLbfgs)
     return MakeLinearLbfgs(config);
   if (IsLinearModel(config)) return MakeLinearTraining(config);

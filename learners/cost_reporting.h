@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 namespace troop {
 
 // Cost of averaging one gradient across learners: the fields allreduce_wait_s, allreduce_s,
@@ -25,6 +27,11 @@ struct UpdateCost {
   double weights_bytes = 0;     // received in weights_s
   double tensor_bytes = 0;      // exchanged with the other tensor-parallel ranks
   double tokens = 0, sequences = 0;  // inputs; with tensor parallelism rank 0 counts
+  // Runs of a pipeline that were measured: the time of all stages, the idle time of this one, the
+  // memory of its micro-batches; and the same as the schedule's simulation predicts it.
+  std::int64_t stage = -1;  // of the pipeline; negative: none
+  double stage_runs = 0, stage_s = 0, stage_idle_s = 0, stage_bytes = 0;
+  double planned_stage_s = 0, planned_idle_s = 0, planned_stage_bytes = 0;
   UpdateCost& operator+=(const UpdateCost& other);
   void Count(const AllReduceStats& stats);
 };

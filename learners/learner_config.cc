@@ -285,19 +285,52 @@ void VisitKeys(BudgetConfig& c, ConfigVisitor& v) {
 
 void VisitKeys(MeshConfig& c, ConfigVisitor& v) {
   v.Visit(
-      {"mesh.dp", "Supervised: number of data-parallel workers; 0 means fleet.learners / mesh.tp.",
+      {"mesh.dp",
+       "Supervised: number of data-parallel workers; 0 means fleet.learners / (mesh.tp x mesh.pp).",
        Between(0, 256)},
       c.dp);
   v.Visit({"mesh.tp",
            "Supervised: number of tensor-parallel learners per worker (Shoeybi et al. 2019).",
            Between(1, 256)},
           c.tp);
+  v.Visit({"mesh.pp",
+           "Image classifiers: number of pipeline stages per worker, each a learner with some of "
+           "the layers ([pipeline]).",
+           Between(1, 256)},
+          c.pp);
   v.Visit({"mesh.batch_shares",
            "Supervised: relative share of each batch for each of the mesh.dp workers, such as [2, "
            "1] if the first machine is twice as fast; empty means equal shares, which also apply "
            "while a worker is absent.",
            LeftOpen(0, 1e6)},
           c.batch_shares);
+}
+
+void VisitKeys(PipelineConfig& c, ConfigVisitor& v) {
+  v.Visit({"pipeline.schedule",
+           "Order of the passes of the mesh.pp stages: one micro-batch at a time, GPipe (Huang et "
+           "al. 2019), 1F1B or interleaved 1F1B (Narayanan et al. 2021), or ZB-H1 (Qi et al. "
+           "2023). All give the same updates."},
+          c.schedule);
+  v.Visit({"pipeline.micro_batches",
+           "Number of micro-batches that a worker cuts its part of a batch into. A last batch of "
+           "fewer examples has fewer of the same size.",
+           Between(1, 4096)},
+          c.micro_batches);
+  v.Visit({"pipeline.chunks_per_stage",
+           "Interleaved schedule: number of separate parts of the model on each stage.",
+           Between(1, 64)},
+          c.chunks_per_stage);
+  v.Visit({"pipeline.recompute",
+           "Keep only the inputs of a stage, and compute its activations again in the backward "
+           "pass. Not with the schedule zero_bubble."},
+          c.recompute);
+  v.Visit(
+      {"pipeline.stages",
+       "Name of the first block of each part of the model but the first, such as [\"layer2.0\", "
+       "\"layer4.0\"]: mesh.pp x pipeline.chunks_per_stage - 1 names. Empty: balanced by "
+       "operations."},
+      c.stages);
 }
 
 void VisitKeys(CheckpointConfig& c, ConfigVisitor& v) {

@@ -126,15 +126,35 @@ struct BudgetConfig {
 // Declares the keys.
 void VisitKeys(BudgetConfig& config, ConfigVisitor& visitor);
 
-// Data- and tensor-parallel degrees ([mesh]).
+// Data-, tensor- and pipeline-parallel degrees ([mesh]).
 struct MeshConfig {
-  std::int64_t dp = 0;  // 0: fleet.learners / tp
+  std::int64_t dp = 0;  // 0: fleet.learners / (tp pp)
   std::int64_t tp = 1;
+  std::int64_t pp = 1;
   std::vector<double> batch_shares;  // relative batch shares of the workers; empty: equal
   bool operator==(const MeshConfig&) const = default;
 };
 // Declares the keys.
 void VisitKeys(MeshConfig& config, ConfigVisitor& visitor);
+
+// Schedules of the pipelines of a run: the synchronous ones of ScheduleKind
+// (learners/pipeline/schedule_generators.h) for micro-batches.
+enum class PipelineKind : std::uint8_t { kNone, kGpipe, k1f1b, kInterleaved, kZeroBubble };
+constexpr auto EnumNames(PipelineKind) {
+  return std::to_array<std::string_view>({"none", "gpipe", "1f1b", "interleaved", "zero_bubble"});
+}
+
+// Pipelines of mesh.pp stages ([pipeline]).
+struct PipelineConfig {
+  PipelineKind schedule = PipelineKind::k1f1b;
+  std::int64_t micro_batches = 4;     // of a worker's part of a batch
+  std::int64_t chunks_per_stage = 1;  // interleaved: 2 or more
+  bool recompute = false;             // activations, in the backward pass
+  std::vector<std::string> stages;    // first block of each chunk but the first; empty: balanced
+  bool operator==(const PipelineConfig&) const = default;
+};
+// Declares the keys.
+void VisitKeys(PipelineConfig& config, ConfigVisitor& visitor);
 
 // Checkpoints ([checkpoint]).
 struct CheckpointConfig {

@@ -10,9 +10,9 @@ namespace troop {
 
 class Algorithm;
 
-// The rank of a tensor-parallel model (nn/parallel/tensor_parallel.h): an optional interface of an
-// Algorithm (Algorithm::tensor_parallel), whose value() and State() are those of its part. Owner
-// thread: the algorithm's. A model of one part is supported.
+// The rank of a tensor-parallel model (nn/parallel/tensor_parallel.h), or a stage of a pipeline: an
+// optional interface of an Algorithm (Algorithm::tensor_parallel), whose value() and State() are
+// those of its part. Owner thread: the algorithm's. A model of one part is supported.
 class TensorParallelMember {
  public:
   virtual ~TensorParallelMember() = default;
@@ -22,8 +22,9 @@ class TensorParallelMember {
   virtual void SetTensorGroup(Collective* group, Collective* devices) = 0;
   // The error that ended that group within ComputeGradient or GradientNorm.
   virtual Status tensor_status() const = 0;
-  // Gathers the values of all parts on each rank, and with `state` all of State(); WholeValue() and
-  // WholeState() return the result. All ranks must call it. Errors: the one that ended the group.
+  // Gathers the values of all parts, and with `state` all of State(), on each rank, or with a
+  // pipeline on rank 0 alone; WholeValue() and WholeState() return the result there. All ranks must
+  // call it. Errors: the one that ended the group.
   virtual Status Gather(bool state) = 0;
   // The whole model, as of the last Gather; empty before the first. With one part: the current one.
   virtual std::span<const float> WholeValue() const = 0;

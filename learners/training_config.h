@@ -29,6 +29,7 @@ struct TrainingConfig {
   ModelConfig model;
   LinearConfig linear;
   MeshConfig mesh;
+  PipelineConfig pipeline;
   ParamServerConfig paramserver;
   OptimizerConfig optimizer;
   CheckpointConfig checkpoint;

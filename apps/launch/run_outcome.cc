@@ -67,7 +67,7 @@ void ReportLearning(const RunFolder& folder, const RunView& view) {
   }
   const std::string report =
       LearningReport(folder.config, view, peak, plan.ok() ? &*plan : nullptr) +
-      ReportMeasures(folder, view);
+      PipelineReport(folder.config, view) + ReportMeasures(folder, view);
   if (report.empty()) return;
   const Status written = folder.storage->WriteAtomic("report.md", report);
   if (!written.ok()) fmt::print(stderr, "troop: report.md: {}\n", written.message());

@@ -74,7 +74,38 @@ std::string Collectives(const Config& config, const RunView& view) {
          rows + "\n";
 }
 
+// The mean of a measure over the measured runs of a stage.
+double OfStage(const RunView& view, std::int64_t stage, const std::string& name) {
+  const double runs = Value(view, fmt::format("stage{}_runs", stage));
+  return Value(view, fmt::format("stage{}_{}", stage, name)) / std::max(1.0, runs);
+}
+
 }  // namespace
+
+// Idle shares are sums of times over all measured runs, so that long ones count more.
+std::string PipelineReport(const Config& config, const RunView& view) {
+  if (Value(view, "stage0_runs") == 0) return "";
+  std::string out =
+      "| stage | idle | predicted | memory of micro-batches | predicted |\n"
+      "|---:|---:|---:|---:|---:|\n";
+  // Stages measure the same runs, so their times differ only by rounding.
+  double seconds = 0, planned = 0;
+  for (std::int64_t stage = 0; stage < config.mesh.pp; ++stage) {
+    const auto share = [&](const char* idle, const char* all) {
+      return 100 * OfStage(view, stage, idle) / std::max(1e-9, OfStage(view, stage, all));
+    };
+    out += fmt::format("| {} | {:.1f} % | {:.1f} % | {} | {} |\n", stage, share("idle_s", "s"),
+                       share("planned_idle_s", "planned_s"), Bytes(OfStage(view, stage, "bytes")),
+                       Bytes(OfStage(view, stage, "planned_bytes")));
+    seconds = std::max(seconds, OfStage(view, stage, "s"));
+    planned = std::max(planned, OfStage(view, stage, "planned_s"));
+  }
+  return out + fmt::format(
+                   "\n{} x {} stages (mesh.dp x mesh.pp), schedule {}: passes of an update took "
+                   "{:.1f} ms, predicted {:.1f} ms from the times of single passes\n",
+                   config.mesh.dp, config.mesh.pp, EnumName(config.pipeline.schedule),
+                   1e3 * seconds, 1e3 * planned);
+}
 
 // Falls back to the CPU if the GPU cannot be measured.
 Peak MeasurePeak(const Config& config) {

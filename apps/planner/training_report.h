@@ -20,6 +20,10 @@ struct Peak {
 std::string LearningReport(const Config& config, const RunView& view, const Peak& peak,
                            const MeshPlan* plan);
 
+// The idle time and the memory of the stages of a run's pipelines, measured and predicted, as a
+// Markdown table. Empty without pipelines, or if no update was measured.
+std::string PipelineReport(const Config& config, const RunView& view);
+
 // True if the run made enough updates that those for measuring a plan do not matter.
 bool IsWorthAPlan(const Config& config, const RunView& view);
 

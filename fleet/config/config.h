@@ -56,6 +56,7 @@ struct Config {
   ModelConfig model;
   LinearConfig linear;
   MeshConfig mesh;
+  PipelineConfig pipeline;
   ParamServerConfig paramserver;
   OptimizerConfig optimizer;
   EvaluatorConfig evaluator;

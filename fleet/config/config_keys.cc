@@ -37,6 +37,7 @@ void VisitConfig(Config& config, ConfigVisitor& visitor) {
   VisitKeys(config.model, visitor);
   VisitKeys(config.linear, visitor);
   VisitKeys(config.mesh, visitor);
+  VisitKeys(config.pipeline, visitor);
   VisitKeys(config.paramserver, visitor);
   VisitKeys(config.optimizer, visitor);
   VisitKeys(config.evaluator, visitor);

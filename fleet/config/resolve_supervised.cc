@@ -11,6 +11,7 @@
 #include "fleet/config/role_configs.h"
 #include "fleet/config/validate.h"
 #include "learners/images/image_dataset.h"
+#include "learners/images/image_pipeline.h"
 #include "learners/linear/linear_data.h"
 #include "learners/supervised/dataset.h"
 #include "nn/io/hugging_face.h"
@@ -169,8 +170,9 @@ Status ResolveSupervised(Config* config) {
   if (!IsSupervised(*config)) return Status::Ok();
   // Step 1: the mesh, from the number of learners if it is not given.
   MeshConfig& mesh = config->mesh;
-  if (mesh.dp == 0) mesh.dp = std::max<std::int64_t>(1, config->fleet.learners / mesh.tp);
-  config->fleet.learners = mesh.dp * mesh.tp;
+  const std::int64_t parts = mesh.tp * mesh.pp;
+  if (mesh.dp == 0) mesh.dp = std::max<std::int64_t>(1, config->fleet.learners / parts);
+  config->fleet.learners = mesh.dp * parts;
   // Step 2: absolute paths.
   for (std::string* path : {&config->data.reviews, &config->data.validation, &config->data.test,
                             &config->data.unlabeled, &config->data.vocabulary, &config->data.images,
@@ -195,7 +197,9 @@ Status ResolveSupervised(Config* config) {
   config->paramserver.pull_every = settings.pull_every;
   config->run.max_updates = settings.max_updates;
   config->run.total_steps = settings.total_steps;
-  return Status::Ok();
+  // Step 5: the stages of a pipeline, which depend on the sizes of the images.
+  if (mesh.pp == 1) return Status::Ok();
+  return MakeImagePipeline(TrainingConfigOf(*config)).status();
 }
 
 }  // namespace troop

@@ -99,6 +99,7 @@ TrainingConfig TrainingConfigOf(const Config& config) {
           .model = config.model,
           .linear = config.linear,
           .mesh = config.mesh,
+          .pipeline = config.pipeline,
           .paramserver = ParamServerOf(config),
           .optimizer = OptimizerOf(config),
           .checkpoint = config.checkpoint,

@@ -511,7 +511,10 @@ std::vector<ConfigConflict> FindConflicts(const Config& config) {
     CheckShards(config, &conflicts);
     CheckPlacement(config, &conflicts);
     const MeshConfig& mesh = config.mesh;
-    conflicts.If(mesh.dp > 1 || mesh.tp > 1, {mesh.tp > 1 ? "mesh.tp" : "mesh.dp"},
+    conflicts.If(mesh.dp > 1 || mesh.tp > 1 || mesh.pp > 1,
+                 {mesh.pp > 1   ? "mesh.pp"
+                  : mesh.tp > 1 ? "mesh.tp"
+                                : "mesh.dp"},
                  "is supported in supervised runs only; omit it, and see fleet.learners");
     conflicts.If(!mesh.batch_shares.empty(), {"mesh.batch_shares"},
                  "is supported in supervised runs only; omit it");

@@ -3,6 +3,7 @@
 // Interface between the config_conflicts_*.cc files, which implement FindConflicts.
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,9 @@ void CheckConsistency(const Config& c, Conflicts* out);
 void CheckUnrolls(const Config& c, Conflicts* out);
 // Checks the keys of supervised runs, and the sizes of a model that is not pre-trained.
 void CheckSupervised(const Config& c, Conflicts* out);
+// Checks the mesh of a supervised run and its pipelines. Returns the number of workers: learners,
+// or groups of learners with the parts of one model.
+std::int64_t CheckMesh(const Config& c, Conflicts* out);
 // Checks image classifiers, and the keys of a supervised run that only texts or images have.
 void CheckImages(const Config& c, Conflicts* out);
 // Keys, each with true if its value differs from its default.

@@ -494,7 +494,8 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           {"learner.class_weights", "learner.algorithm", "model.problem_type"},
           "requires learner.algorithm = \"classifier\" with one class per text; set \"none\"");
   // Learners of a group would leave it after different updates.
-  const std::int64_t learners = std::max(c.fleet.learners, c.mesh.dp * c.mesh.tp);
+  const std::int64_t learners =
+      std::max(c.fleet.learners, std::max<std::int64_t>(1, c.mesh.dp) * c.mesh.tp * c.mesh.pp);
   out->If(c.evaluator.early_stopping_patience > 0 &&
               (learners > 1 || c.learner.sync != LearnerSync::kAllReduce),
           {"evaluator.early_stopping_patience", "fleet.learners", "learner.sync"},
@@ -523,19 +524,7 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           {"model.layer_norm_eps", "model.architecture"},
           "{} differs from 1e-12, which \"distilbert\" always has; omit it",
           c.model.layer_norm_eps);
-  // The mesh: dp x tp learners.
-  out->If(c.mesh.dp > 0 && c.fleet.learners > 1 && c.mesh.dp * c.mesh.tp != c.fleet.learners,
-          {"mesh.dp", "mesh.tp", "fleet.learners"},
-          "{} x mesh.tp = {} differs from fleet.learners = {}; omit fleet.learners", c.mesh.dp,
-          c.mesh.tp, c.fleet.learners);
-  out->If(c.mesh.dp == 0 && c.fleet.learners > 1 && c.fleet.learners % c.mesh.tp != 0,
-          {"mesh.tp", "fleet.learners"}, "does not divide fleet.learners = {}; set mesh.dp instead",
-          c.fleet.learners);
-  out->If(c.mesh.dp * c.mesh.tp > 256, {"mesh.dp", "mesh.tp"},
-          "{} x {} learners, at most 256 are supported; lower one of the two", c.mesh.dp,
-          c.mesh.tp);
-  const std::int64_t workers =
-      c.mesh.dp > 0 ? c.mesh.dp : std::max<std::int64_t>(1, c.fleet.learners / c.mesh.tp);
+  const std::int64_t workers = CheckMesh(c, out);
   out->If(!c.mesh.batch_shares.empty() && std::int64_t(c.mesh.batch_shares.size()) != workers,
           {"mesh.batch_shares", "mesh.dp"}, "{} shares for {} workers; give one per worker",
           c.mesh.batch_shares.size(), workers);
@@ -543,9 +532,6 @@ void CheckSupervised(const Config& c, Conflicts* out) {
           {"learner.hogwild_threads", "learner.algorithm"},
           "Hogwild threads are not supported by learner.algorithm = {}; set 1, and see mesh.dp",
           algorithm);
-  out->If(c.fleet.mode == FleetMode::kSerial && c.mesh.tp > 1, {"mesh.tp", "fleet.mode"},
-          "tensor-parallel learners wait for each other, which one thread can't do; set 1, or "
-          "fleet.mode = \"processes\"");
 }
 
 }  // namespace troop

@@ -22,6 +22,7 @@
 #include "fleet/run/task_info.h"
 #include "fleet/serial/serial_fleet.h"
 #include "learners/algorithm.h"
+#include "learners/images/image_pipeline.h"
 #include "learners/supervised/gpu_profile.h"
 #include "nn/models/model.h"
 #include "nn/models/trunk.h"
@@ -156,6 +157,31 @@ ProcessBytes PredictLinear(const Module& module) {
   return bytes;
 }
 
+// The largest stage of a pipeline: weights, gradient and optimizer of its chunks, and the
+// micro-batches that its schedule holds. Stage 0 also gathers the whole state.
+Result<double> PredictStages(const Config& config, double slots) {
+  TROOP_ASSIGN_OR_RETURN(const ImagePipeline pipeline, MakeImagePipeline(TrainingConfigOf(config)));
+  TROOP_ASSIGN_OR_RETURN(const PipelineSchedule schedule, MakeSchedule(pipeline.schedule));
+  // The largest process decides, since all stages have the same entry.
+  double largest = 0;
+  for (std::int64_t stage = 0; stage < config.mesh.pp; ++stage) {
+    const StageParameters parameters(&pipeline, stage);
+    const StageMemory& held = schedule.memory_max[std::size_t(stage)];
+    double bytes = (3 + slots) * 4.0 * double(parameters.size()), pass = 0;
+    for (const std::int64_t c : parameters.chunks()) {
+      const PipelineChunk& chunk = pipeline.chunks[std::size_t(c)];
+      const TensorSpec in{DType::kF32, chunk.input.Prepend(pipeline.micro_batch_rows)};
+      TROOP_ASSIGN_OR_RETURN(const Plan plan, chunk.module->MakePlan({&in, 1}));
+      const double inputs = double(held.inputs + held.messages + held.activations);
+      pass = std::max(pass, double(held.activations) * double(plan.cache_bytes) +
+                                inputs * double(in.bytes()) + double(plan.workspace_bytes));
+    }
+    if (stage == 0) bytes += (2 + slots) * 4.0 * double(pipeline.parameters);
+    largest = std::max(largest, bytes + pass);
+  }
+  return largest;
+}
+
 }  // namespace
 
 // The batch is split over data-parallel learners, and further into micro-batches.
@@ -185,6 +211,9 @@ Result<ProcessBytes> PredictSupervised(const Config& config, const Module& modul
   ProcessBytes bytes;
   // Weights, gradient, optimizer and the published snapshot; activations for backward.
   bytes.learner = (3 + slots) * value + double(plan.cache_bytes + plan.workspace_bytes) + logits;
+  if (config.mesh.pp > 1) {
+    TROOP_ASSIGN_OR_RETURN(bytes.learner, PredictStages(config, slots));
+  }
   bytes.evaluator = 2 * value + double(plan.workspace_bytes) + logits;
   bytes.paramserver = 2 * value;
   if (config.learner.sync == LearnerSync::kParamServer) {
@@ -442,10 +471,11 @@ std::string DescribeProblem(const Config& config, const ResourceEstimate& needs)
     return fmt::format(
         "run          {} ({})\n{}data         {}\n{}steps        {:.0f} examples in {} updates of "
         "{}, "
-        "over {} x {} learners (mesh.dp x mesh.tp)\n",
+        "over {} x {} learners (mesh.dp x {})\n",
         config.name, config.fleet.mode, DescribeAlgorithm(config), SourceOfExamples(config),
         network, config.run.total_steps, config.run.max_updates, config.learner.batch_size,
-        config.mesh.dp, config.mesh.tp);
+        config.mesh.dp, config.mesh.tp * config.mesh.pp,
+        config.mesh.pp > 1 ? "mesh.pp" : "mesh.tp");
   }
   const std::string actions = needs.env.action.discrete()
                                   ? fmt::format("{} actions", needs.env.action.count)

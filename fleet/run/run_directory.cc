@@ -174,7 +174,7 @@ Result<Config> ReadRunConfig(const std::string& path, std::span<const std::strin
     return std::ranges::any_of(keys, [&](const std::string& k) { return k.starts_with(key); });
   };
   // The stored fleet.learners was derived from the stored mesh; a new mesh must derive it again.
-  if ((given("mesh.dp=") || given("mesh.tp=")) && !given("fleet.learners=")) {
+  if ((given("mesh.dp=") || given("mesh.tp=") || given("mesh.pp=")) && !given("fleet.learners=")) {
     TROOP_ASSIGN_OR_RETURN(const Config was, LoadSavedConfigFile(file, {}));
     if (was.mesh.dp > 0) keys.emplace_back("fleet.learners=1");
   }

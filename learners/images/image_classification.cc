@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,12 +11,12 @@
 
 #include "core/base/failpoint.h"
 #include "core/base/time.h"
-#include "kernels/optim/optimizer_step.h"
 #include "learners/images/image_dataset.h"
 #include "learners/images/image_loader.h"
+#include "learners/images/image_share.h"
 #include "learners/images/image_step.h"
+#include "learners/images/pipelined_classification.h"
 #include "learners/nonfinite_report.h"
-#include "learners/supervised/class_weights.h"
 #include "learners/supervised/supervised.h"
 #include "learners/train_state.h"
 #include "nn/models/text_model.h"
@@ -40,11 +39,16 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
 
   BatchPartition* batch_partition() override { return this; }
   CostReporting* cost_reporting() override { return this; }
-  void SetRank(int rank, int ranks) override;
+  // Images made ahead are those of another share.
+  void SetRank(int rank, int ranks) override {
+    if (share_.SetRank(rank, ranks)) loader_.Clear();
+  }
   bool needs_group() const override { return config_.model.sync_batch_norm; }
   void SetGroup(Collective* group) override;
   Status group_status() const override { return group_ ? group_->status() : Status::Ok(); }
-  void SetTrainingProgress(const TrainingProgress& progress) override { progress_ = progress; }
+  void SetTrainingProgress(const TrainingProgress& progress) override {
+    share_.SetTrainingProgress(progress);
+  }
 
   Result<LossReport> ComputeGradient(const SampleBatch& batch, std::span<float> priority,
                                      GradientWatch* watch) override;
@@ -55,7 +59,9 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
 
   // The rest forwards to TrainState.
   std::span<float> gradient() override { return trained_->gradient(); }
-  float LearningRate(double) const override { return trained_->LearningRate(Progress()); }
+  float LearningRate(double) const override {
+    return trained_->LearningRate(share_.Progress(updates()));
+  }
   std::uint64_t updates() const override { return trained_->updates(); }
   std::span<const float> value() const override { return trained_->value(); }
   TensorFile State() const override { return trained_->State(); }
@@ -64,65 +70,35 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
   Status CheckFinite() const override { return trained_->CheckFinite(); }
 
  private:
-  double Progress() const;
-  ImageShare ShareOf(std::uint64_t number);
+  ImageWork WorkOf(std::uint64_t number);
   Result<ImageLoader::Loaded> TakeImages();
   Result<ImageOutcome> ComputeParts(GradientWatch* watch);
   Status Refuse(const std::string& what) const;
-  // Calls f(parameter's part of `values` [P]) for each parameter that is, or is not, trained.
-  template <class F>
-  void ForEach(bool trained, std::span<float> values, F f) const {
-    for (const ParamSpec& spec : parts_.module->params()) {
-      if (spec.trained == trained)
-        f(values.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements())));
-    }
-  }
 
   const TrainingConfig config_;
   const Parts parts_;
   TrainState* const trained_ = parts_.trained.get();
-  const std::vector<std::int32_t> lengths_;  // all 1: any order of the images is as good
-  BatchSchedule order_;
+  ImageShare share_;
   const ImageCollator batches_;
   ImageLoader loader_;
   ImageStep step_;
-  std::vector<float> class_weights_;  // empty: none
-  std::vector<float> statistics_;     // [P], of the update; 0 at trained parameters
-  int rank_ = 0, ranks_ = 1;
-  Collective* group_ = nullptr;               // of the ranks, with model.sync_batch_norm
-  std::optional<TensorGroup> replicas_;       // over group_
-  std::optional<TrainingProgress> progress_;  // nullopt: update n uses batch n
-  const SystemClock clock_;                   // only for the report; results do not depend on it
+  std::vector<float> statistics_;        // [P], of the update; 0 at trained parameters
+  Collective* group_ = nullptr;          // of the ranks, with model.sync_batch_norm
+  std::optional<TensorGroup> replicas_;  // over group_
+  const SystemClock clock_;              // only for the report; results do not depend on it
   UpdateCost cost_;
 };
 
-// Class weights are those of the training images, without the validation and test sets.
 ImageClassification::ImageClassification(const TrainingConfig& config, Parts parts)
     : config_(config),
       parts_(std::move(parts)),
-      lengths_(std::size_t(parts_.data->train.size()), 1),
-      order_(config, lengths_),
+      share_(config, parts_.data),
       batches_(parts_.transform, parts_.data.get(), std::uint64_t(config.seed)),
       loader_(
-          &batches_, [this](std::uint64_t number) { return ShareOf(number); },
+          &batches_, [this](std::uint64_t number) { return WorkOf(number); },
           int(config.data.image_threads)),
       step_(parts_.module.get()),
-      statistics_(trained_->value().size()) {
-  if (config.learner.class_weights == ClassWeights::kBalanced)
-    class_weights_ = BalancedClassWeights(parts_.data->train.labels);
-}
-
-// Progress of the current update. A job of several updates has one progress value; this is exact.
-double ImageClassification::Progress() const {
-  if (progress_) return progress_->progress;
-  return double(updates()) / double(std::max<std::int64_t>(1, config_.run.max_updates));
-}
-
-// Images made ahead are those of another share.
-void ImageClassification::SetRank(int rank, int ranks) {
-  if (rank != rank_ || ranks != ranks_) loader_.Clear();
-  rank_ = rank, ranks_ = ranks;
-}
+      statistics_(trained_->value().size()) {}
 
 void ImageClassification::SetGroup(Collective* group) {
   group_ = group;
@@ -130,28 +106,12 @@ void ImageClassification::SetGroup(Collective* group) {
   if (group != nullptr) replicas_.emplace(group, &clock_);
 }
 
-// Every learner computes the whole order, and takes its part. Unequal shares apply only while all
-// learners are present, as for texts.
-ImageShare ImageClassification::ShareOf(std::uint64_t number) {
-  const BatchSchedule::Batch batch = order_.BatchOf(number);
-  const std::vector<double>& given = config_.mesh.batch_shares;
-  const auto shares =
-      given.size() == std::size_t(ranks_) ? given : std::vector<double>(std::size_t(ranks_), 1.0);
-  ImageShare share{.number = number, .epoch = batch.epoch, .images = std::ssize(batch.samples)};
-  std::vector<std::vector<std::int32_t>> parts = SplitBatch(batch.samples, lengths_, shares);
-  // A learner without images could not take part in the exchange of statistics, so all compute all.
-  share.whole = needs_group() && std::ranges::any_of(parts, [](auto& p) { return p.empty(); });
-  if (share.whole) {
-    share.samples.assign(batch.samples.begin(), batch.samples.end());
-  } else {
-    share.samples = std::move(parts[std::size_t(rank_)]);
-  }
-  for (const std::int32_t i : batch.samples)
-    share.labels.push_back(parts_.data->train.labels[std::size_t(i)]);
-  // Micro-batches bound the memory of activations, which grows with the images of a pass.
+// Micro-batches bound the memory of activations, which grows with the images of a pass.
+ImageWork ImageClassification::WorkOf(std::uint64_t number) {
+  ImageWork work{.number = number, .part = share_.PartOf(number)};
   const std::int64_t asked = config_.learner.micro_batch_size;
-  share.micro = std::max<std::size_t>(1, asked > 0 ? std::size_t(asked) : share.samples.size());
-  return share;
+  work.micro = std::max<std::size_t>(1, asked > 0 ? std::size_t(asked) : work.part.samples.size());
+  return work;
 }
 
 // The SampleBatch is ignored: the samples follow from updates().
@@ -177,7 +137,7 @@ Result<LossReport> ImageClassification::ComputeGradient(const SampleBatch&,
 // Without its images this learner cannot take part in the exchange of statistics: it ends the
 // group, in which the others wait.
 Result<ImageLoader::Loaded> ImageClassification::TakeImages() {
-  Result<ImageLoader::Loaded> loaded = loader_.Take(progress_ ? progress_->batches : updates());
+  Result<ImageLoader::Loaded> loaded = loader_.Take(share_.BatchNumber(updates()));
   if (!loaded.ok() && group_ != nullptr) group_->Abort(loaded.status());
   return loaded;
 }
@@ -186,18 +146,15 @@ Result<ImageLoader::Loaded> ImageClassification::TakeImages() {
 Result<ImageOutcome> ImageClassification::ComputeParts(GradientWatch* watch) {
   Time begin = clock_.Now();
   TROOP_ASSIGN_OR_RETURN(ImageLoader::Loaded loaded, TakeImages());
-  const ImageShare& share = loaded.share;
+  const ImageShare::Part& part = loaded.work.part;
   const ImageStep::Weights weights{trained_->value(), trained_->packed_value()};
-  // The mean over learners of the scaled sums is the mean over all images of the batch.
-  ImageStep::Gradient gradient{.gradient = trained_->gradient(),
-                               .scale = float((share.whole ? 1.0 : ranks_) / double(share.images))};
-  if (replicas_ && !share.whole) gradient.replicas = &*replicas_;
+  ImageStep::Gradient gradient{.gradient = trained_->gradient(), .scale = part.scale};
+  if (replicas_ && !part.whole) gradient.replicas = &*replicas_;
   const double waited = replicas_ ? ToSeconds(replicas_->waited()) : 0;
   std::ranges::fill(gradient.gradient, 0.0f);
   ImageOutcome sum;
   for (ImageBatch& images : loaded.parts) {
-    // The mean weight is that of the whole batch.
-    images.weights = RowWeights(class_weights_, share.labels, images.labels);
+    images.weights = share_.WeightsOf(part, images.labels);
     const Time computes = clock_.Now();
     cost_.data_s += ToSeconds(computes - begin);
     gradient.watch = &images == &loaded.parts.back() ? watch : nullptr;
@@ -219,35 +176,21 @@ Result<ImageOutcome> ImageClassification::ComputeParts(GradientWatch* watch) {
   return sum;
 }
 
-// The norm is that of the trained parameters. Statistics that are not finite would damage the
-// running ones, so they make the norm NaN, and all learners skip the update.
+// Statistics that are not finite make the norm NaN, so that all learners skip the update.
 double ImageClassification::GradientNorm() {
-  static const OptimizerKernels& kernels = OptimizerKernelsFor(BestCpuLevel());
   double squares = 0;
-  ForEach(true, gradient(), [&](std::span<const float> part) {
-    squares += kernels.sum_squares(std::int64_t(part.size()), part.data());
-  });
-  bool finite = true;
-  ForEach(false, gradient(), [&](std::span<const float> part) {
-    for (const float x : part) finite &= std::isfinite(x);
-  });
-  return finite ? std::sqrt(squares) : std::numeric_limits<double>::quiet_NaN();
+  for (const double x : SquaresOf(*parts_.module, gradient())) squares += x;
+  return std::sqrt(squares);
 }
 
 // The optimizer sees zeros at the places of the statistics; TrainState hands them to the module.
 void ImageClassification::ApplyGradient(double, double norm) {
   const Time begin = clock_.Now();
-  for (const ParamSpec& spec : parts_.module->params()) {
-    if (spec.trained) continue;
-    const auto place =
-        gradient().subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
-    std::ranges::copy(place, statistics_.begin() + spec.offset);
-    std::ranges::fill(place, 0.0f);
-  }
+  TakeStatistics(*parts_.module, gradient(), statistics_);
   const ConstTensor statistics = ConstTensor::Borrow(
       std::as_bytes(std::span(statistics_)), {DType::kF32, {std::int64_t(statistics_.size())}});
   // Only the places of running statistics are read.
-  trained_->Step(Progress(), norm, statistics);
+  trained_->Step(share_.Progress(updates()), norm, statistics);
   cost_.step_s += ToSeconds(clock_.Now() - begin);
 }
 
@@ -282,9 +225,11 @@ Result<std::unique_ptr<Algorithm>> MakeImageClassification(const TrainingConfig&
 }
 
 // Each learner holds all images: the batches of other ranks follow from the same order.
-Result<std::unique_ptr<Algorithm>> MakeImageClassification(const TrainingConfig& config) {
+Result<std::unique_ptr<Algorithm>> MakeImageClassification(const TrainingConfig& config,
+                                                           const TensorParallelRank& tensor) {
   TROOP_ASSIGN_OR_RETURN(const auto data, LoadImageData(config));
   TROOP_ASSIGN_OR_RETURN(const ImageTransform transform, TransformOf(config, *data));
+  if (tensor.ranks > 1) return MakePipelinedClassification(config, data, transform, tensor);
   return MakeImageClassification(config, data, transform);
 }
 

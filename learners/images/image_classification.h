@@ -18,8 +18,11 @@ namespace troop {
 // the running ones. If a learner's part is left out, the other parts keep the factors of the whole
 // batch. Deterministic: the same updates at the same ranks give the same bytes.
 //
+// tensor: this learner's stage, if the classifier is cut into a pipeline of several
+// (MakePipelinedClassification).
 // Errors: those of LoadImageData and TransformOf; kInvalidArgument: learner.device = "cuda".
-Result<std::unique_ptr<Algorithm>> MakeImageClassification(const TrainingConfig& config);
+Result<std::unique_ptr<Algorithm>> MakeImageClassification(const TrainingConfig& config,
+                                                           const TensorParallelRank& tensor = {});
 // MakeImageClassification for data already in memory.
 Result<std::unique_ptr<Algorithm>> MakeImageClassification(const TrainingConfig& config,
                                                            std::shared_ptr<const ImageData> data,

@@ -33,13 +33,13 @@ ImageLoader::~ImageLoader() {
 // Memory is allocated by the owner, so that threads only write pixels.
 void ImageLoader::Start(std::uint64_t number) {
   auto job = std::make_unique<Job>();
-  job->loaded.share = plan_(number);
-  const ImageShare& share = job->loaded.share;
-  job->images = share.samples.size();
-  for (std::size_t first = 0; first < job->images; first += share.micro) {
-    const std::size_t count = std::min(share.micro, job->images - first);
+  job->loaded.work = plan_(number);
+  const ImageWork& work = job->loaded.work;
+  job->images = work.part.samples.size();
+  for (std::size_t first = 0; first < job->images; first += work.micro) {
+    const std::size_t count = std::min(work.micro, job->images - first);
     job->loaded.parts.push_back(
-        images_->Begin(std::span(share.samples).subspan(first, count), share.epoch));
+        images_->Begin(std::span(work.part.samples).subspan(first, count), work.part.epoch));
   }
   {
     const std::scoped_lock lock(mutex_);
@@ -66,12 +66,12 @@ bool ImageLoader::Claim(Job* only, Job** job, std::size_t* first, std::size_t* l
 void ImageLoader::Make(Job* job, std::size_t first, std::size_t last,
                        std::unique_lock<std::mutex>* lock) {
   lock->unlock();
-  const ImageShare& share = job->loaded.share;
+  const ImageWork& work = job->loaded.work;
   Status status;
   std::size_t i = first;
   for (; i < last && status.ok(); ++i) {
-    status = images_->Fill(share.samples[i], share.epoch, i % share.micro,
-                           &job->loaded.parts[i / share.micro]);
+    status = images_->Fill(work.part.samples[i], work.part.epoch, i % work.micro,
+                           &job->loaded.parts[i / work.micro]);
   }
   lock->lock();
   // The first image's error, whichever thread was faster.
@@ -94,7 +94,7 @@ void ImageLoader::Run() {
 }
 
 Result<ImageLoader::Loaded> ImageLoader::Take(std::uint64_t number) {
-  if (!jobs_.empty() && jobs_.front()->loaded.share.number != number) Clear();
+  if (!jobs_.empty() && jobs_.front()->loaded.work.number != number) Clear();
   // Only the owner changes the queue, so its size needs no lock.
   const std::uint64_t ahead = threads_.empty() ? 0 : kAhead;
   while (jobs_.size() <= ahead) Start(number + jobs_.size());

@@ -9,19 +9,16 @@
 #include <thread>
 #include <vector>
 
+#include "learners/images/image_share.h"
 #include "learners/images/image_step.h"
 
 namespace troop {
 
 // One learner's images of one update.
-struct ImageShare {
-  std::uint64_t number = 0;           // of the batch
-  std::int64_t epoch = 0;             // key of the random changes
-  std::int64_t images = 0;            // of the whole batch
-  std::vector<std::int32_t> samples;  // this learner's, cut into micro-batches
-  std::vector<std::int32_t> labels;   // of the whole batch
-  std::size_t micro = 1;              // images of a micro-batch
-  bool whole = false;                 // every learner has the whole batch
+struct ImageWork {
+  std::uint64_t number = 0;  // of the batch
+  ImageShare::Part part;     // cut into micro-batches
+  std::size_t micro = 1;     // images of a micro-batch
 };
 
 // Makes the images of the next updates on threads while the step computes, at most kAhead updates
@@ -33,14 +30,14 @@ class ImageLoader {
  public:
   static constexpr std::uint64_t kAhead = 2;  // updates, whose memory is that of their pixels
   // The images of a batch. Called by the owner thread only.
-  using Plan = std::function<ImageShare(std::uint64_t number)>;
+  using Plan = std::function<ImageWork(std::uint64_t number)>;
 
   // images: must outlive this. threads: 0: Take makes all images itself, and none ahead.
   ImageLoader(const ImageCollator* images, Plan plan, int threads);
   ~ImageLoader();
 
   struct Loaded {
-    ImageShare share;
+    ImageWork work;
     std::vector<ImageBatch> parts;  // micro-batches, without weights
   };
   // The images of batch `number`; starts those of the next batches. Helps while they are not

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "datasets/images/image_source.h"
+#include "kernels/optim/optimizer_step.h"
 #include "kernels/transformer/layer_norm_gelu.h"
 
 namespace troop {
@@ -38,10 +40,16 @@ Shape ImageCollator::ShapeOf(std::int64_t images) const {
   return {images, height, width, data_->channels};
 }
 
-// The keys have no learner and no batch, so that any mesh sees the same images.
 ImageBatch ImageCollator::Begin(std::span<const std::int32_t> samples, std::int64_t epoch) const {
-  ImageBatch batch;
+  ImageBatch batch = WithoutPixels(samples, epoch);
   batch.pixels.resize(samples.size() * std::size_t(ShapeOf(1).elements()));
+  return batch;
+}
+
+// The keys have no learner and no batch, so that any mesh sees the same images.
+ImageBatch ImageCollator::WithoutPixels(std::span<const std::int32_t> samples,
+                                        std::int64_t epoch) const {
+  ImageBatch batch;
   for (const std::int32_t sample : samples) {
     batch.labels.push_back(data_->train.labels[std::size_t(sample)]);
     batch.dropout.push_back(MakeDropoutKey(seed_, std::uint64_t(sample), std::uint64_t(epoch)));
@@ -92,6 +100,41 @@ ImageOutcome& ImageOutcome::operator+=(const ImageOutcome& other) {
   return *this;
 }
 
+void AddStatistics(const Module& module, float share, std::span<const float> statistics,
+                   std::span<float> gradient) {
+  for (const ParamSpec& spec : module.params()) {
+    if (spec.trained) continue;
+    for (std::int64_t i = spec.offset; i < spec.offset + spec.shape.elements(); ++i)
+      gradient[std::size_t(i)] += share * statistics[std::size_t(i)];
+  }
+}
+
+void TakeStatistics(const Module& module, std::span<float> gradient, std::span<float> statistics) {
+  for (const ParamSpec& spec : module.params()) {
+    if (spec.trained) continue;
+    const auto place =
+        gradient.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
+    std::ranges::copy(place, statistics.begin() + spec.offset);
+    std::ranges::fill(place, 0.0f);
+  }
+}
+
+// Statistics that are not finite would damage the running ones.
+std::vector<double> SquaresOf(const Module& module, std::span<const float> gradient) {
+  static const OptimizerKernels& kernels = OptimizerKernelsFor(BestCpuLevel());
+  std::vector<double> squares;
+  for (const ParamSpec& spec : module.params()) {
+    const auto part =
+        gradient.subspan(std::size_t(spec.offset), std::size_t(spec.shape.elements()));
+    const bool finite =
+        spec.trained || std::ranges::all_of(part, [](float x) { return bool(std::isfinite(x)); });
+    squares.push_back(spec.trained ? kernels.sum_squares(std::int64_t(part.size()), part.data())
+                      : finite     ? 0
+                                   : std::numeric_limits<double>::quiet_NaN());
+  }
+  return squares;
+}
+
 // Plans for the batch's size, and grows the buffers to the plan.
 Status ImageStep::Prepare(const ImageBatch& batch, const Shape& shape) {
   TROOP_CHECK(std::int64_t(batch.pixels.size()) == shape.elements(), "{} pixels for {}",
@@ -106,13 +149,14 @@ Status ImageStep::Prepare(const ImageBatch& batch, const Shape& shape) {
   return Status::Ok();
 }
 
-// differentiate: replaces the logits by their gradient. A NaN logit counts as wrong.
-ImageOutcome ImageStep::Judge(const ImageBatch& batch, float scale, bool differentiate) {
-  ImageOutcome outcome{.rows = logits_.dim(0)};
-  const std::int64_t classes = logits_.dim(1);
+// A NaN logit counts as wrong.
+ImageOutcome JudgeImages(const ImageBatch& batch, float scale, bool differentiate,
+                         const Tensor& logits) {
+  ImageOutcome outcome{.rows = logits.dim(0)};
+  const std::int64_t classes = logits.dim(1);
   const TransformerKernels& kernels = TransformerKernelsFor(BestCpuLevel());
   for (std::int64_t i = 0; i < outcome.rows; ++i) {
-    float* const row = logits_.data<float>() + i * classes;
+    float* const row = logits.data<float>() + i * classes;
     const std::int32_t label = batch.labels[std::size_t(i)];
     const float weight = batch.weights.empty() ? 1 : batch.weights[std::size_t(i)];
     const std::int64_t rank = RankOf({row, std::size_t(classes)}, label);
@@ -132,7 +176,7 @@ Result<ImageOutcome> ImageStep::Forward(const Weights& weights, const ImageBatch
   TROOP_RETURN_IF_ERROR(Prepare(batch, shape));
   const StepContext context{weights.value, weights.packed, {}, workspace_.bytes()};
   module_->Forward(context, {&input_, 1}, {&logits_, 1}, {});
-  return Judge(batch, 1, false);
+  return JudgeImages(batch, 1, false, logits_);
 }
 
 // The statistics are complete before the backward pass, which may send parts of the gradient.
@@ -147,14 +191,9 @@ Result<ImageOutcome> ImageStep::ForwardBackward(const Weights& weights, const Im
   context.replicas = gradient.replicas;
   const Cache cache = cache_.bytes().first(cache_bytes_);
   module_->Forward(context, {&input_, 1}, {&logits_, 1}, cache);
-  const ImageOutcome outcome = Judge(batch, gradient.scale, true);
-  const float share = gradient.scale * float(outcome.rows);
+  const ImageOutcome outcome = JudgeImages(batch, gradient.scale, true, logits_);
   // Several micro-batches add up to the weighted mean of their statistics.
-  for (const ParamSpec& spec : module_->params()) {
-    if (spec.trained) continue;
-    for (std::int64_t i = spec.offset; i < spec.offset + spec.shape.elements(); ++i)
-      gradient.gradient[std::size_t(i)] += share * statistics_[std::size_t(i)];
-  }
+  AddStatistics(*module_, gradient.scale * float(outcome.rows), statistics_, gradient.gradient);
   context.gradient = gradient.gradient;
   context.accumulate = true;
   context.watch = gradient.watch;

@@ -26,7 +26,9 @@ class ImageCollator {
  public:
   // data: of the shape of the images; must outlive this. REQUIRES: CheckTransform.
   ImageCollator(const ImageTransform& transform, const ImageData* data, std::uint64_t seed);
-  // A batch of the training set without its pixels, which are zeros.
+  // Labels and dropout keys of a batch of the training set, without pixels.
+  ImageBatch WithoutPixels(std::span<const std::int32_t> samples, std::int64_t epoch) const;
+  // The same with pixels of zeros.
   ImageBatch Begin(std::span<const std::int32_t> samples, std::int64_t epoch) const;
   // Makes image `place` of a batch: sample `sample` with its random changes, keyed by its index and
   // the epoch. Thread safe for different places. Errors: those of PixelsOf.
@@ -52,6 +54,21 @@ struct ImageOutcome {
   std::int64_t top5 = 0;   // images whose class has one of the five largest
   ImageOutcome& operator+=(const ImageOutcome& other);
 };
+
+// Judges logits, [B, classes] f32, by the labels and weights of a batch. differentiate: replaces
+// them by the gradient of scale · Σ loss.
+ImageOutcome JudgeImages(const ImageBatch& batch, float scale, bool differentiate,
+                         const Tensor& logits);
+
+// The running statistics of a module have no gradient: gradient [P] carries the batch's statistics
+// at their places. AddStatistics adds share · statistics [P] there; TakeStatistics moves the sum
+// back to statistics [P], and leaves zeros.
+void AddStatistics(const Module& module, float share, std::span<const float> statistics,
+                   std::span<float> gradient);
+void TakeStatistics(const Module& module, std::span<float> gradient, std::span<float> statistics);
+// Sums of squares of the gradients of the parameters, in their order: 0 for statistics, or NaN if
+// one is not finite.
+std::vector<double> SquaresOf(const Module& module, std::span<const float> gradient);
 
 // Forward, cross entropy and backward of an image classifier on the CPU. Owns the memory that a
 // pass needs, and grows it to the largest batch. One owner thread.
@@ -80,7 +97,6 @@ class ImageStep {
 
  private:
   Status Prepare(const ImageBatch& batch, const Shape& shape);
-  ImageOutcome Judge(const ImageBatch& batch, float scale, bool differentiate);
 
   const Module* const module_;
   ConstTensor input_;

@@ -1,5 +1,7 @@
 // Implements batches from a data set, in supervised mode.
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 
@@ -51,6 +53,18 @@ void DatasetBatchSource::ReportBatches(const UpdateJob& job, const Queue&, Metri
                                                   {"weights_bytes", job.cost.weights_bytes},
                                                   {"tensor_bytes", job.cost.tensor_bytes}};
   for (const auto& [name, value] : costs) metrics->Count(std::string("learner/") + name, value);
+  if (job.cost.stage < 0) return;
+  // Each stage of a pipeline has its own names, since roles are combined.
+  // Sums over the measured runs.
+  const std::pair<const char*, double> stage[] = {{"runs", job.cost.stage_runs},
+                                                  {"s", job.cost.stage_s},
+                                                  {"idle_s", job.cost.stage_idle_s},
+                                                  {"bytes", job.cost.stage_bytes},
+                                                  {"planned_s", job.cost.planned_stage_s},
+                                                  {"planned_idle_s", job.cost.planned_idle_s},
+                                                  {"planned_bytes", job.cost.planned_stage_bytes}};
+  for (const auto& [name, value] : stage)
+    metrics->Count(fmt::format("learner/stage{}_{}", job.cost.stage, name), value);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ Result<LearnerModel> LearnerModel::Make(const TrainingConfig& config, const EnvS
   TROOP_ASSIGN_OR_RETURN(model.whole, MakeNetwork(ModelSetupOf(config), env));
   TROOP_ASSIGN_OR_RETURN(model.policy, EncodedPolicyOf(ModelSetupOf(config), env));
   if (IsSupervised(config.learner)) {
-    const int parts = int(config.mesh.tp);
+    const int parts = int(config.mesh.tp * config.mesh.pp);
     model.place = {.rank = index % parts, .ranks = parts};
   }
   TROOP_ASSIGN_OR_RETURN(model.algorithm, MakeAlgorithm(config, env, model.place, index));

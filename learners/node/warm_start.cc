@@ -130,7 +130,8 @@ Result<RewardStatistics> BeginWarm(const TrainingConfig& config, const EnvSpec& 
   std::vector<float> value(std::size_t(ParameterCount(*whole)));
   InitParameters(*whole, std::uint64_t(config.seed), value);
   TROOP_ASSIGN_OR_RETURN(const WarmStart start, LoadWarmStart(config, *whole, value));
-  if (place.ranks > 1) {
+  // A stage of a pipeline cuts the states that it receives.
+  if (place.ranks > 1 && !ClassifiesImages(config)) {
     TROOP_ASSIGN_OR_RETURN(const auto part, MakeTextModel(ModelSetupOf(config), place));
     std::vector<float> mine(std::size_t(ParameterCount(*part)));
     TakeSlice(*whole, *part, value, mine);

@@ -59,6 +59,13 @@ log.metrics_every_s = 0.1
         .write(reinterpret_cast<const char*>(bytes.bytes().data()), std::streamsize(bytes.size()));
     return path;
   }
+  // The weights in the newest checkpoint of a run.
+  std::vector<float> Value(const std::string& name) const {
+    const auto storage = MakeDiskStorage(run(name));
+    const auto checkpoint = ReadCheckpoint(storage->get(), *NewestCheckpoint(storage->get()));
+    const auto bytes = checkpoint->state.tensors.at("value").as<float>();
+    return {bytes.begin(), bytes.end()};
+  }
   std::string tests_;  // pixels
 };
 
@@ -122,12 +129,6 @@ TEST_F(ImagesRunTest, RunSurvivesKillAndResumes) {
 
 // The bytes of a run that was stopped equal those of one that was not.
 TEST_F(ImagesRunTest, ResumedRunHasBytesOfUnbrokenOne) {
-  const auto value = [&](const std::string& name) {
-    const auto storage = MakeDiskStorage(run(name));
-    const auto checkpoint = ReadCheckpoint(storage->get(), *NewestCheckpoint(storage->get()));
-    const auto bytes = checkpoint->state.tensors.at("value").as<float>();
-    return std::vector<float>(bytes.begin(), bytes.end());
-  };
   // One rate, since a schedule depends on the length of the run.
   const std::vector<std::string> common = Keys(
       {"mesh.dp=1", "fleet.mode=serial", "optimizer.final_lr_fraction=1", "evaluator.enabled=false",
@@ -143,9 +144,56 @@ TEST_F(ImagesRunTest, ResumedRunHasBytesOfUnbrokenOne) {
   train("broken", 17);
   const auto resumed = Start({"resume", run("broken"), "run.max_updates=30"});
   ASSERT_EQ(resumed->Wait(), 0) << resumed->output();
-  const std::vector<float> expected = value("unbroken");
+  const std::vector<float> expected = Value("unbroken");
   EXPECT_GT(expected.size(), 1000u);
-  EXPECT_TRUE(value("broken") == expected);
+  EXPECT_TRUE(Value("broken") == expected);
+}
+
+// Two stages and one learner with the same micro-batches; the last batch of an epoch has 16 images.
+TEST_F(ImagesRunTest, PipelineHasBytesOfOneLearner) {
+  const auto train = [&](const std::string& name, std::vector<std::string> words) {
+    words.insert(words.end(), {"name=" + name, "run.max_updates=26", "evaluator.enabled=false"});
+    const auto troop = Train(Keys(words));
+    EXPECT_EQ(troop->Wait(), 0) << troop->output();
+  };
+  train("alone", {"mesh.dp=1", "fleet.mode=serial", "learner.micro_batch_size=8"});
+  train("stages", {"mesh.dp=1", "mesh.pp=2"});
+  const std::vector<float> expected = Value("alone");
+  EXPECT_GT(expected.size(), 1000u);
+  EXPECT_TRUE(Value("stages") == expected);
+  EXPECT_TRUE(FileHas(run("stages") + "/report.md", "schedule 1f1b: passes of an update took"));
+  // Settings that fit no pipeline.
+  const std::pair<const char*, const char*> refused[] = {
+      {"mesh.pp=12", "12 stages of 1 chunks exceed the 9 blocks"},
+      {"pipeline.stages=[\"layer2\"]", "there is no block \"layer2\""},
+      {"pipeline.micro_batches=0", "pipeline.micro_batches"},
+      {"pipeline.micro_batches=5", "do not divide learner.batch_size = 32"},
+      {"fleet.learners=3", "differs from fleet.learners = 3"}};
+  for (const auto& [word, says] : refused) {
+    const auto command = Train(Keys({"mesh.dp=1", "mesh.pp=2", "name=refused", word}));
+    EXPECT_NE(command->Wait(), 0);
+    EXPECT_NE(command->output().find(says), std::string::npos) << command->output();
+  }
+}
+
+// A killed stage makes all go back to the newest checkpoint; then the run continues without stages.
+TEST_F(ImagesRunTest, PipelineSurvivesDeathOfStageAndResumesWithoutStages) {
+  const auto troop =
+      Train(Keys({"mesh.dp=1", "mesh.pp=2", "run.epochs=1e6", "evaluator.enabled=false"}));
+  ASSERT_TRUE(AwaitSteps(500)) << troop->output();
+  SendSignal(AwaitFirst("learner"), SIGKILL);
+  ASSERT_TRUE(Await([&] { return FileHas(run() + "/logs/launcher.log", "learner-0 ended"); }));
+  ASSERT_TRUE(AwaitSteps(Steps() + 3000)) << LauncherLog();
+  troop->Signal(SIGINT);
+  ASSERT_EQ(troop->Wait(), 130) << troop->output();
+  const std::int64_t wanted = *Json(run() + "/result.json").Integer("updates") + 20;
+  const auto resumed = Start({"resume", run(), "mesh.pp=1", "learner.micro_batch_size=8",
+                              "run.max_updates=" + std::to_string(wanted)});
+  ASSERT_EQ(resumed->Wait(), 0) << resumed->output() << LauncherLog();
+  EXPECT_EQ(*Json(run() + "/result.json").Integer("updates"), wanted);
+  const auto eval = Start({"eval", run(), "--json"});
+  ASSERT_EQ(eval->Wait(), 0) << eval->output();
+  EXPECT_GE(ParseJson(eval->output())->Find("accuracy_percent")->number, 85) << eval->output();
 }
 
 }  // namespace

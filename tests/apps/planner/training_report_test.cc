@@ -125,5 +125,32 @@ TEST(LearningReportTest, ReportIsEmptyWithoutUpdates) {
   EXPECT_EQ(LearningReport(Two(), RunView(), {1, "one thread"}, nullptr), "");
 }
 
+// Means over the measured runs, and shares of their summed times.
+TEST(LearningReportTest, ReportsStagesOfPipelines) {
+  Config config;
+  config.mesh = {.dp = 1, .pp = 2};
+  RunView view;
+  EXPECT_EQ(PipelineReport(config, view), "");
+  const auto put = [&view](const char* name, double value) {
+    view.metrics[std::string("learner/") + name] = {.value = value};
+  };
+  for (const auto& [name, value] : {std::pair("stage0_runs", 4.0),
+                                    {"stage0_s", 2.0},
+                                    {"stage0_idle_s", 0.5},
+                                    {"stage0_bytes", 8e6},
+                                    {"stage0_planned_s", 1.6},
+                                    {"stage0_planned_idle_s", 0.32},
+                                    {"stage0_planned_bytes", 12e6},
+                                    {"stage1_runs", 2.0},
+                                    {"stage1_s", 1.0},
+                                    {"stage1_idle_s", 0.1}})
+    put(name, value);
+  const std::string report = PipelineReport(config, view);
+  EXPECT_THAT(report, HasSubstr("| 0 | 25.0 % | 20.0 % | 2.0 MB | 3.0 MB |\n"));
+  EXPECT_THAT(report, HasSubstr("| 1 | 10.0 % | "));
+  EXPECT_THAT(report, HasSubstr("1 x 2 stages (mesh.dp x mesh.pp), schedule 1f1b: passes of an "
+                                "update took 500.0 ms, predicted 400.0 ms"));
+}
+
 }  // namespace
 }  // namespace troop

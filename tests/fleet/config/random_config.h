@@ -105,6 +105,7 @@ inline void RepairSupervised(Config* c) {
   if (c->learner.algorithm != AlgorithmKind::kClassifier ||
       m.problem_type != ProblemType::kSingleLabel)
     c->learner.class_weights = ClassWeights::kNone;
+  c->mesh.pp = 1, c->pipeline = PipelineConfig();  // of images only
   if (!IsSupervised(*c)) c->mesh.tp = 1, c->mesh.batch_shares.clear();
   c->mesh.batch_shares.resize(std::min<std::size_t>(1, c->mesh.batch_shares.size()));
   if (!IsSupervised(*c)) return;

@@ -24,29 +24,29 @@ constexpr std::int64_t kImages = 200;
 class ImageLoaderTest : public testing::Test {
  protected:
   // Batch n: 9 images from 7 n on, of which this learner has some.
-  ImageShare ShareOf(std::uint64_t number) {
+  ImageWork WorkOf(std::uint64_t number) {
     planned_.push_back(number);
-    ImageShare share{.number = number, .epoch = std::int64_t(number / 5), .images = 9, .micro = 4};
+    ImageWork work{.number = number, .part = {.epoch = std::int64_t(number / 5)}, .micro = 4};
     for (std::int64_t i = 0; i < share_; ++i)
-      share.samples.push_back(std::int32_t((7 * std::int64_t(number) + i) % kImages));
-    return share;
+      work.part.samples.push_back(std::int32_t((7 * std::int64_t(number) + i) % kImages));
+    return work;
   }
   std::unique_ptr<ImageLoader> Make(int threads) {
     return std::make_unique<ImageLoader>(
-        &collator_, [this](std::uint64_t number) { return ShareOf(number); }, threads);
+        &collator_, [this](std::uint64_t number) { return WorkOf(number); }, threads);
   }
   // Compares with the images of the collator alone, in micro-batches of 4.
   void ExpectBatch(const Result<ImageLoader::Loaded>& taken, std::uint64_t number) {
     ASSERT_TRUE(taken.ok()) << taken.status().ToString();
     const ImageLoader::Loaded& loaded = *taken;
-    const ImageShare share = ShareOf(number);
-    EXPECT_EQ(loaded.share.number, number);
-    ASSERT_EQ(loaded.parts.size(), (share.samples.size() + 3) / 4);
+    const ImageShare::Part part = WorkOf(number).part;
+    EXPECT_EQ(loaded.work.number, number);
+    ASSERT_EQ(loaded.parts.size(), (part.samples.size() + 3) / 4);
     for (std::size_t p = 0; p < loaded.parts.size(); ++p) {
       const std::size_t first = 4 * p,
-                        count = std::min<std::size_t>(4, share.samples.size() - first);
+                        count = std::min<std::size_t>(4, part.samples.size() - first);
       const ImageBatch expected =
-          *collator_.ForTraining(std::span(share.samples).subspan(first, count), share.epoch);
+          *collator_.ForTraining(std::span(part.samples).subspan(first, count), part.epoch);
       EXPECT_EQ(loaded.parts[p].pixels, expected.pixels) << number;
       EXPECT_EQ(loaded.parts[p].labels, expected.labels) << number;
     }
