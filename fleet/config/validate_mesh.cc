@@ -44,6 +44,16 @@ void CheckPipelines(const Config& c, std::int64_t workers, Conflicts* out) {
           EnumName(c.model.architecture));
   out->If(c.learner.micro_batch_size > 0, {"learner.micro_batch_size", "mesh.pp"},
           "has no effect with pipelines, whose stages exchange pipeline.micro_batches; omit it");
+  // Settings of image classifiers that the stages do not have.
+  const auto without = [&](bool set, const char* key, std::string_view remedy) {
+    out->If(set, {key, "mesh.pp"}, "is not supported with pipelines; {}, or set mesh.pp = 1",
+            remedy);
+  };
+  without(c.model.sync_batch_norm, "model.sync_batch_norm", "set false");
+  without(!c.model.pretrained.empty(), "model.pretrained", "omit it");
+  without(c.network.precision == NetworkPrecision::kBf16, "network.precision", "set \"fp32\"");
+  out->If(c.data.image_threads != DataConfig().image_threads, {"data.image_threads", "mesh.pp"},
+          "has no effect with pipelines, whose first stage makes the images itself; omit it");
   const std::int64_t parts = workers * c.pipeline.micro_batches;
   out->If(
       c.learner.batch_size % parts != 0,
