@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -39,7 +40,7 @@ ConstTensor CopyOf(std::span<const T> values) {
                      {DTypeOf<T>::value, {std::int64_t(values.size())}});
 }
 
-// A tensor of a state. Errors: missing, of another type or size; not finite.
+// A tensor of a state. Errors: missing, of another type or size; an f32 that is not finite.
 template <class T>
 Result<std::span<const T>> Values(const TensorFile& state, const std::string& name,
                                   std::optional<std::size_t> size) {
@@ -55,7 +56,9 @@ Result<std::span<const T>> Values(const TensorFile& state, const std::string& na
         "model",
         name, values.size(), *size);
   }
-  if (!std::ranges::all_of(values, [](T x) { return std::isfinite(x); }))
+  // Scalars may be infinite: a failed line search keeps its last value.
+  const bool finite = std::ranges::all_of(values, [](T x) { return std::isfinite(x); });
+  if (std::is_same_v<T, float> && !finite)
     return InvalidArgument("\"{}\" of the state has a value that is not finite", name);
   return values;
 }
@@ -244,6 +247,9 @@ Status LinearLbfgs::SetState(const TensorFile& state) {
   TROOP_ASSIGN_OR_RETURN(const auto value, Values<float>(state, "value", value_.size()));
   TROOP_ASSIGN_OR_RETURN(const auto scalars,
                          Values<double>(state, kScalars, lbfgs_.Save().size() + 2));
+  const double right = scalars.back();
+  if (!(right >= 0 && right <= double(objective_.rows->size())))
+    return InvalidArgument("\"{}\" of the state counts {} correct predictions", kScalars, right);
   // A separate search, whose number of iterations says how many pairs the state has.
   Lbfgs lbfgs(search_options_);
   TROOP_RETURN_IF_ERROR(lbfgs.Restore(scalars.first(scalars.size() - 2)));
@@ -264,7 +270,7 @@ Status LinearLbfgs::SetState(const TensorFile& state) {
   }
   TROOP_RETURN_IF_ERROR(lbfgs_.Restore(scalars.first(scalars.size() - 2)));
   loss_ = scalars[scalars.size() - 2];
-  right_ = std::int64_t(scalars.back());
+  right_ = std::int64_t(right);
   std::ranges::copy(value, value_.begin());
   updates_ = updates;
   return Status::Ok();

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
+#include <tuple>
 
 #include "core/base/philox.h"
 
@@ -156,6 +158,21 @@ TEST(LinearLbfgsTest, StatesOfOthersAreRefused) {
                                 ? good.tensors.at("value")
                                 : good.tensors.at("lbfgs.scalars");
     EXPECT_FALSE(algorithm->SetState(damaged).ok()) << name;
+  }
+  // Counts out of range; a scalar of the line search may be infinite.
+  const auto scalars = good.tensors.at("lbfgs.scalars").as<double>();
+  for (const auto& [place, number, valid] :
+       {std::tuple{scalars.size() - 1, std::nan(""), false},
+        {scalars.size() - 1, kExamples + 1.0, false},
+        {std::size_t{0}, 99.0, false},
+        {std::size_t{8}, std::numeric_limits<double>::infinity(), true}}) {
+    std::vector<double> changed(scalars.begin(), scalars.end());
+    changed[place] = number;
+    TensorFile damaged = good;
+    damaged.tensors["lbfgs.scalars"] =
+        ConstTensor(Buffer::Copy(std::as_bytes(std::span<const double>(changed))),
+                    {DType::kF64, {std::ssize(changed)}});
+    EXPECT_EQ(algorithm->SetState(damaged).ok(), valid) << place << " " << number;
   }
   // A longer history has other scalars.
   TrainingConfig longer = Config();
