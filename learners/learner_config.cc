@@ -329,7 +329,7 @@ void VisitKeys(PipelineConfig& c, ConfigVisitor& v) {
       {"pipeline.stages",
        "Name of the first block of each part of the model but the first, such as [\"layer2.0\", "
        "\"layer4.0\"]: mesh.pp x pipeline.chunks_per_stage - 1 names. Empty: balanced by "
-       "operations."},
+       "estimated time."},
       c.stages);
 }
 

@@ -15,7 +15,9 @@
 namespace troop {
 namespace {
 
-constexpr double kFlopsPerSecond = 1e10;  // only ratios of the blocks' times count
+// A core's rates, of which only the ratio counts. A pass over a micro-batch reads all weights, and
+// its backward pass reads them again and adds to their gradient: 16 bytes for each weight.
+constexpr double kFlopsPerSecond = 5e10, kBytesPerSecond = 1e10, kBytesPerWeight = 16;
 
 // Output of a module for one image, and the bytes that its backward pass needs.
 Result<Plan> PlanOfOne(const Module& module, const Shape& input) {
@@ -25,22 +27,27 @@ Result<Plan> PlanOfOne(const Module& module, const Shape& input) {
 
 // Operations of a block for one image: each weight is used at each position of the output, and
 // functions of single elements cost about four operations. A block that halves the image inside
-// counts by its output.
-LayerProfile ProfileOf(const Module& block, const Plan& plan) {
+// counts by its output. The three passes have equal costs. rows: images of a micro-batch, which
+// share the traffic of the weights.
+LayerProfile ProfileOf(const Module& block, const Plan& plan, std::int64_t rows) {
   const Shape& out = plan.out[0].shape;
   const double positions = out.rank() == 4 ? double(out[1] * out[2]) : 1;
   double flops = 4.0 * double(out.elements());
   for (const ParamSpec& spec : block.params())
     if (spec.shape.rank() > 1) flops += 2.0 * positions * double(spec.shape.elements());
-  return {.compute_s = flops / kFlopsPerSecond,
+  const double traffic = kBytesPerWeight * double(ParameterCount(block)) / double(rows);
+  return {.compute_s = 3 * flops / kFlopsPerSecond + traffic / kBytesPerSecond,
           .output_bytes = double(plan.out[0].bytes()),
           .held_bytes = double(plan.cache_bytes),
           .weight_bytes = 4.0 * double(ParameterCount(block))};
 }
 
-// First blocks of the chunks, and the number of blocks, by operations.
-Result<std::vector<std::int64_t>> BalancedCuts(const ImageModelOptions& options,
-                                               std::int64_t blocks, std::int64_t chunks) {
+// First blocks of the chunks, and the number of blocks, by the estimated times of micro-batches of
+// `rows` images.
+Result<std::vector<std::int64_t>> BalancedCuts(const ImageModelOptions& options, std::int64_t rows,
+                                               std::int64_t chunks) {
+  TROOP_ASSIGN_OR_RETURN(const auto names, ImageBlocks(options));
+  const auto blocks = std::int64_t(names.size());
   PartitionOptions partition{.layers = {},
                              .devices = std::vector<DeviceProfile>(std::size_t(chunks)),
                              .use_all_devices = true};
@@ -49,7 +56,7 @@ Result<std::vector<std::int64_t>> BalancedCuts(const ImageModelOptions& options,
   for (std::int64_t b = 0; b < blocks; ++b) {
     TROOP_ASSIGN_OR_RETURN(const auto block, MakeImageBlocks(options, b, b + 1));
     TROOP_ASSIGN_OR_RETURN(const Plan plan, PlanOfOne(*block, input));
-    partition.layers.push_back(ProfileOf(*block, plan));
+    partition.layers.push_back(ProfileOf(*block, plan, rows));
     input = plan.out[0].shape.DropFirst();
   }
   TROOP_ASSIGN_OR_RETURN(const PartitionPlan plan, PartitionStages(partition));
@@ -173,9 +180,9 @@ Result<ImagePipeline> MakeImagePipeline(const TrainingConfig& config) {
                    .recompute = p.recompute,
                    .replicas = {}};
   TROOP_RETURN_IF_ERROR(MakeSchedule(made.schedule).status().WithContext("[pipeline]"));
-  TROOP_ASSIGN_OR_RETURN(
-      const std::vector<std::int64_t> starts,
-      p.stages.empty() ? BalancedCuts(options, blocks, chunks) : NamedCuts(p.stages, names));
+  TROOP_ASSIGN_OR_RETURN(const std::vector<std::int64_t> starts,
+                         p.stages.empty() ? BalancedCuts(options, made.micro_batch_rows, chunks)
+                                          : NamedCuts(p.stages, names));
   Shape input{options.height, options.width, options.channels};
   // Parameters are numbered through all chunks, as in the whole model.
   std::uint64_t parameters = 0;

@@ -30,9 +30,9 @@ struct ImagePipeline {
 };
 
 // Cuts the classifier of the config. Without pipeline.stages the slowest chunk is as fast as
-// possible, by the multiplications and additions of its blocks (PartitionStages). Errors:
-// kInvalidArgument: more chunks than blocks, a block that does not exist or has no place between
-// its neighbors, or micro-batches that do not divide the batch; those of CheckImageModel.
+// possible, by the operations of its blocks and the traffic of their weights (PartitionStages).
+// Errors: kInvalidArgument: more chunks than blocks, a block that does not exist or has no place
+// between its neighbors, or micro-batches that do not divide the batch; those of CheckImageModel.
 Result<ImagePipeline> MakeImagePipeline(const TrainingConfig& config);
 
 // The parameters of one stage: those of its chunks, one after the other.
