@@ -11,6 +11,8 @@
 
 namespace troop {
 
+// A damaged file is not an error: the caller decides whether the image is left out or the run ends.
+// Images without a rule of resizing keep their size, which the caller compares with the others.
 Result<Image> DecodeFile(const std::string& path, const ImageForm& form, std::string* damage) {
   TROOP_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kImageFileBytesMax));
   Result<Image> decoded = DecodeImage(bytes);
@@ -27,6 +29,7 @@ Result<Image> DecodeFile(const std::string& path, const ImageForm& form, std::st
 Result<std::span<const std::uint8_t>> PixelsOf(const ImageData& data, const ImageSet& set,
                                                std::int64_t i, std::vector<std::uint8_t>* decoded) {
   const auto elements = std::size_t(data.elements());
+  // Images that fit the cache are in the array, the others are decoded at each use.
   const std::int64_t place = set.files.empty() ? i : set.files[std::size_t(i)].place;
   if (place >= 0) return std::span(set.pixels).subspan(std::size_t(place) * elements, elements);
   const ImageFile& file = set.files[std::size_t(i)];

@@ -4,7 +4,8 @@
 namespace troop {
 namespace {
 
-// Keys without a section.
+// Keys without a section, which stand at the head of a config file: version of the format, name of
+// the run's folder, and seed.
 void VisitTop(Config& c, ConfigVisitor& v) {
   v.Visit({"version",
            "Version of the config format; a version newer than the program supports is rejected.",

@@ -156,6 +156,20 @@ void CheckObjective(const Config& c, Conflicts* out) {
 // Rules of several learners and threads, which exchange the gradients of the row optimizers.
 void CheckLearners(const Config& c, Conflicts* out) {
   const LinearSolver solver = c.linear.solver;
+  if (c.optimizer.type == OptimizerType::kLbfgs) {
+    // Its update is a whole search along a direction, which one learner makes.
+    const auto alone = [&](bool set, const char* key, std::string_view remedy) {
+      out->If(set, {key, "optimizer.type"},
+              "is not supported with optimizer.type = \"lbfgs\", which trains on one thread of one "
+              "learner; {}",
+              remedy);
+    };
+    alone(c.fleet.learners > 1, "fleet.learners", "set 1");
+    alone(c.mesh.dp > 1, "mesh.dp", "set 1");
+    alone(c.learner.sync == LearnerSync::kParamServer, "learner.sync", "set \"allreduce\"");
+    alone(c.learner.hogwild_threads > 1, "learner.hogwild_threads", "set 1");
+    return;
+  }
   for (const auto& [key, count] :
        {std::pair("fleet.learners", c.fleet.learners), {"mesh.dp", c.mesh.dp}}) {
     out->If(solver == LinearSolver::kDualAscent && count > 1, {key, "linear.solver"},

@@ -28,7 +28,7 @@ class ImageCollator {
   ImageCollator(const ImageTransform& transform, const ImageData* data, std::uint64_t seed);
   // Labels and dropout keys of a batch of the training set, without pixels.
   ImageBatch WithoutPixels(std::span<const std::int32_t> samples, std::int64_t epoch) const;
-  // The same with pixels of zeros.
+  // These with pixels of zeros.
   ImageBatch Begin(std::span<const std::int32_t> samples, std::int64_t epoch) const;
   // Makes image `place` of a batch: sample `sample` with its random changes, keyed by its index and
   // the epoch. Thread safe for different places. Errors: those of PixelsOf.

@@ -25,6 +25,7 @@ Result<ShardPush> ReadShardPush(Message message, std::int64_t elements, std::uin
     return DataLoss("a push describes {} parts, but has {}", body.parts.size(),
                     message.parts.size());
   }
+  // The identity of the push, which a shard applies once.
   ShardPush push{.id = {message.origin.index, message.origin.incarnation, body.sequence},
                  .epoch = body.epoch,
                  .clock = body.clock,
@@ -34,6 +35,7 @@ Result<ShardPush> ReadShardPush(Message message, std::int64_t elements, std::uin
                  .norm = body.norm};
   for (std::size_t i = 0; i < body.parts.size(); ++i) {
     CodedGradient& coded = body.parts[i];
+    // The sum over the parts is bounded as well, since each reduces what is left.
     if (coded.elements < 0 || coded.elements > elements) {
       return DataLoss("part {} of a push has {} elements, must have at most {}", i, coded.elements,
                       elements);

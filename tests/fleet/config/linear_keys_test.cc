@@ -30,6 +30,12 @@ TEST(LinearKeysTest, UnsupportedAndIgnoredKeysAreRefused) {
       {"optimizer = {type = \"lbfgs\", history_size = 31}", "optimizer.history_size"},
       {"optimizer = {type = \"lbfgs\", learning_rate = 0.1}", "and optimizer.type = \"lbfgs\""},
       {"optimizer.type = \"lbfgs\"\nlinear.l1 = 1", "needs a smooth objective"},
+      // The remedies of row optimizers would not help.
+      {"optimizer.type = \"lbfgs\"\nfleet.learners = 2", "fleet.learners: is not supported with"},
+      {"optimizer.type = \"lbfgs\"\nlearner.hogwild_threads = 2",
+       "learner.hogwild_threads: is not supported with optimizer.type"},
+      {"optimizer.type = \"lbfgs\"\nlearner.sync = \"paramserver\"",
+       "learner.sync: is not supported with optimizer.type"},
       {"optimizer.type = \"lbfgs\"\nlinear.solver = \"ftrl\"", "linear.solver: has no effect"},
       {"optimizer.type = \"sgd\"", "optimizer.type: has no effect"},
       {"optimizer.learning_rate = 0.1", "and linear.solver = \"dual_ascent\""},
