@@ -359,14 +359,17 @@ std::vector<SequentialPart> MakeNet(const ImageModelOptions& options) {
   return MakeResNet(options, {3, 4, 6, 3}, true);
 }
 
+// True for the layers that a block begins with.
+bool IsTrained(const SequentialPart& part) {
+  return std::ranges::any_of(part.module->params(), &ParamSpec::trained);
+}
+
 // First part of each block, and the number of parts: parts without trained parameters belong to the
 // block before them, or to the first one.
 std::vector<std::size_t> BlockStarts(std::span<const SequentialPart> parts) {
   std::vector<std::size_t> starts;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto params = parts[i].module->params();
-    if (std::ranges::any_of(params, &ParamSpec::trained)) starts.push_back(i);
-  }
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (IsTrained(parts[i])) starts.push_back(i);
   starts[0] = 0;
   starts.push_back(parts.size());
   return starts;
@@ -400,11 +403,9 @@ Result<std::unique_ptr<Module>> MakeImageClassifier(const ImageModelOptions& opt
 
 Result<std::vector<std::string>> ImageBlocks(const ImageModelOptions& options) {
   TROOP_RETURN_IF_ERROR(CheckImageModel(options));
-  const std::vector<SequentialPart> parts = MakeNet(options);
-  std::vector<std::size_t> starts = BlockStarts(parts);
-  starts.pop_back();
   std::vector<std::string> names;
-  for (const std::size_t i : starts) names.push_back(parts[i].name);
+  for (const SequentialPart& part : MakeNet(options))
+    if (IsTrained(part)) names.push_back(part.name);
   return names;
 }
 
