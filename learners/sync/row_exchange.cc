@@ -70,6 +70,8 @@ Status RowExchange::Sum() {
   const auto width = std::size_t(sum.sum().width);
   std::vector<std::vector<std::int32_t>> rows(parts_.size());
   for (std::size_t rank = 0; rank < parts_.size(); ++rank) {
+    // A rank without rows has sent nothing.
+    if (counts_[rank] == 0) continue;
     rows[rank].resize(std::size_t(counts_[rank]));
     std::memcpy(rows[rank].data(), parts_[rank].data(), rows[rank].size() * sizeof(std::int32_t));
     for (const std::int32_t row : rows[rank]) {
