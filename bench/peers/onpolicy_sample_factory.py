@@ -64,8 +64,9 @@ def arguments(options):
 
 
 def configuration(options, evaluation):
-    parser, _ = parse_sf_args(argv=arguments(options), evaluation=evaluation)
-    return parse_full_cfg(parser, arguments(options))
+    words = arguments(options) + (["--no_render"] if evaluation else [])
+    parser, _ = parse_sf_args(argv=words, evaluation=evaluation)
+    return parse_full_cfg(parser, words)
 
 
 def main():
@@ -89,7 +90,7 @@ def main():
         status = run_rl(configuration(options, False))
         if status != 0:
             sys.exit(f"run_rl: {status}")
-        more = {"no_render": True, "eval_deterministic": True, "max_num_episodes": EPISODES,
+        more = {"eval_deterministic": True, "max_num_episodes": EPISODES,
                 "load_checkpoint_kind": "latest"}
         status, reward = enjoy(configuration(options | more, True))
     # The best ten seconds, without the start of its processes.
