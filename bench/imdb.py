@@ -141,9 +141,10 @@ def solvers(build, keys, ours, peers):
         harness.collect(harness.parse_lines(harness.run_program(
             [python, SOLVERS, "fit", folder], cores=1)), peers)
         cases = json.loads((pathlib.Path(folder) / "cases.json").read_text(encoding="utf-8"))
-        for case, told in cases.items():
+        for case, wanted in cases.items():
             lines = harness.parse_lines(harness.run_program(
-                [program, "solve", folder, case, told["loss"], told["l2"], told["objective"]],
+                [program, "solve", folder, case, wanted["loss"], wanted["l2"],
+                 wanted["objective"]],
                 cores=1))
             # A wrong objective is an error, not a row.
             harness.run_program([python, SOLVERS, "verify", folder, case, lines[0]["check"][0]])
@@ -154,11 +155,11 @@ def masked(build, keys, ours):
     """Masked-LM pre-training, first on short and then on whole reviews, then fine-tuning. The model
     of each stage is kept in build/bench_imdb and reused while its configs are unchanged."""
     data = pathlib.Path(keys["data.reviews"].strip('"')).parent.parent
-    folder, told, words_s, begin = ROOT / "build/bench_imdb", hashlib.sha256(), 0.0, {}
+    folder, digest, words_s, begin = ROOT / "build/bench_imdb", hashlib.sha256(), 0.0, {}
     more = {**keys, "data.unlabeled": f'"{data / UNLABELLED}"', "seed": SEED}
     for config in MASKED:
-        told.update((harness.plain_config(ROOT / config) + repr(sorted(more.items()))).encode())
-        name = f"{pathlib.Path(config).stem}-{told.hexdigest()[:12]}"
+        digest.update((harness.plain_config(ROOT / config) + repr(sorted(more.items()))).encode())
+        name = f"{pathlib.Path(config).stem}-{digest.hexdigest()[:12]}"
         if not (folder / name / "report.md").exists():
             say(train(build, folder, config, name, resumes=True, **more, **begin)["report"])
         words_s += float((folder / name / "bench_seconds").read_text(encoding="utf-8"))

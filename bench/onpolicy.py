@@ -45,7 +45,7 @@ def call(peer, part, *arguments):
 
 
 def fastest(peer, part):
-    """The settings of the sweep with the highest rate, and that rate of all."""
+    """The settings of the sweep with the highest rate."""
     rates = []
     for settings in SWEEPS[peer]:
         done = call(peer, part, "--seed", "1", "--steps", str(SWEEP_STEPS), *settings)

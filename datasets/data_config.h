@@ -39,7 +39,7 @@ struct DataConfig {
   double image_color_noise = 0;                     // standard deviation of AlexNet's noise
   std::vector<double> image_mean, image_deviation;  // per channel; empty: 0 and 1
   std::int64_t image_threads = 1;                   // make the images ahead of the step
-  std::int64_t image_cache_mb = 16 << 10;           // of decoded images in memory
+  std::int64_t image_cache_mb = 16 << 10;           // bound of decoded images in memory
   bool operator==(const DataConfig&) const = default;
 };
 // True if the examples of a resolved config are pairs of texts; nullopt: not known, because

@@ -29,7 +29,7 @@ struct UpdateCost {
   double tokens = 0, sequences = 0;  // inputs; with tensor parallelism rank 0 counts
   // Runs of a pipeline that were measured: the time of all stages, the idle time of this one, the
   // memory of its micro-batches; and the same as the schedule's simulation predicts it.
-  std::int64_t stage = -1;  // of the pipeline; negative: none
+  std::int64_t stage = -1;  // place in the pipeline; negative: none
   double stage_runs = 0, stage_s = 0, stage_idle_s = 0, stage_bytes = 0;
   double planned_stage_s = 0, planned_idle_s = 0, planned_stage_bytes = 0;
   UpdateCost& operator+=(const UpdateCost& other);

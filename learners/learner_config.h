@@ -147,7 +147,7 @@ constexpr auto EnumNames(PipelineKind) {
 // Pipelines of mesh.pp stages ([pipeline]).
 struct PipelineConfig {
   PipelineKind schedule = PipelineKind::k1f1b;
-  std::int64_t micro_batches = 4;     // of a worker's part of a batch
+  std::int64_t micro_batches = 4;     // number per worker and batch
   std::int64_t chunks_per_stage = 1;  // interleaved: 2 or more
   bool recompute = false;             // activations, in the backward pass
   std::vector<std::string> stages;    // first block of each chunk but the first; empty: balanced

@@ -103,12 +103,13 @@ def show(case, peer, rows, targets, model, loss):
 
 def verify(folder, case, claimed):
     rows, targets = read(folder)
-    told = json.loads((folder / "cases.json").read_text(encoding="utf-8"))[case]
+    wanted = json.loads((folder / "cases.json").read_text(encoding="utf-8"))[case]
     weights = numpy.fromfile(folder / "weights.f32", numpy.float32)
-    found = objective(rows, targets, weights, told["loss"])
-    if abs(found - claimed) > 1e-9 * found or found > told["objective"] * (1 + 1e-9):
+    found = objective(rows, targets, weights, wanted["loss"])
+    # False for NaN, too.
+    if not (abs(found - claimed) <= 1e-9 * found and found <= wanted["objective"] * (1 + 1e-9)):
         sys.exit(f"{case}: the objective is {found}, claimed {claimed}, to reach "
-                 f"{told['objective']}")
+                 f"{wanted['objective']}")
 
 
 def main():

@@ -27,7 +27,7 @@ enum class ResizeRule : std::uint8_t;
 struct ImageFile {
   std::string path;
   std::uint32_t checksum = 0;  // CRC-32C of the decoded pixels
-  std::int64_t place = -1;     // of its pixels in ImageSet::pixels, in images; -1: not in memory
+  std::int64_t place = -1;     // index of its pixels in ImageSet::pixels; -1: not in memory
 };
 
 // Images of one size with their classes. PixelsOf (image_source.h) finds those of an image.

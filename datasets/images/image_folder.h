@@ -14,7 +14,7 @@ struct ImageFormat {
   ResizeRule resize = ResizeRule::kNone;
   std::int64_t height = 0;  // with a resize rule
   std::int64_t width = 0;
-  std::size_t cache_bytes = std::size_t{16} << 30;  // of pixels of files that stay in memory
+  std::size_t cache_bytes = std::size_t{16} << 30;  // bound of the pixels kept in memory
   int threads = 1;                                  // that decode
 };
 

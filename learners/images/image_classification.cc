@@ -83,7 +83,7 @@ class ImageClassification final : public Algorithm, public BatchPartition, publi
   ImageLoader loader_;
   ImageStep step_;
   std::vector<float> statistics_;        // [P], of the update; 0 at trained parameters
-  Collective* group_ = nullptr;          // of the ranks, with model.sync_batch_norm
+  Collective* group_ = nullptr;          // all ranks, with model.sync_batch_norm
   std::optional<TensorGroup> replicas_;  // over group_
   const SystemClock clock_;              // only for the report; results do not depend on it
   UpdateCost cost_;

@@ -16,14 +16,14 @@ namespace troop {
 
 // One learner's images of one update.
 struct ImageWork {
-  std::uint64_t number = 0;  // of the batch
+  std::uint64_t number = 0;  // index of the batch
   ImageShare::Part part;     // cut into micro-batches
   std::size_t micro = 1;     // images of a micro-batch
 };
 
 // Makes the images of the next updates on threads while the step computes, at most kAhead updates
 // ahead. The images are keyed by their indices, so the batches have the same bytes for any number
-// of threads. Calls: one owner thread. The destructor joins the threads.
+// of threads. Called by one owner thread. The destructor joins the threads.
 //
 // Invariant: `jobs_` are the batches of consecutive numbers, made in this order.
 class ImageLoader {

@@ -16,7 +16,7 @@ namespace troop {
 struct PipelineChunk {
   std::unique_ptr<Module> module;
   Shape input;                        // without the rows
-  std::int64_t offset = 0;            // of its parameters in the buffer of the whole model
+  std::int64_t offset = 0;            // first parameter in the buffer of the whole model
   std::int64_t size = 0;              // ParameterCount(module)
   std::uint64_t first_parameter = 0;  // its index in the whole model
 };

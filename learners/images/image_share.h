@@ -35,7 +35,7 @@ class ImageShare {
     // Factor of each image's loss: the mean over learners of the scaled sums is the mean over all
     // images of the batch.
     float scale = 1;
-    std::vector<std::int32_t> batch_labels;  // of the whole batch, for the mean class weight
+    std::vector<std::int32_t> batch_labels;  // all of the batch, for the mean weight
   };
   // Number of the batch of the update after `updates`, and its images. With model.sync_batch_norm a
   // learner without images could not take part in the exchange of statistics, so that all learners

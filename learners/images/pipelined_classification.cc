@@ -42,7 +42,7 @@ class PipelinedClassification final : public Algorithm,
     ImageTransform transform;
     std::unique_ptr<ImagePipeline> pipeline;
     std::unique_ptr<StageParameters> parameters;
-    std::unique_ptr<Module> layout;  // of `parameters`
+    std::unique_ptr<Module> layout;  // places of `parameters`
     std::unique_ptr<TrainState> trained;
     TensorParallelRank place;
   };
@@ -283,7 +283,7 @@ void PipelinedClassification::Judge(std::int64_t micro_batch, ConstTensor output
 }
 
 // All stages have the squares of all parameters, and add them up in the order of the whole model,
-// as one device does. The times of the passes travel with them.
+// as one device does. The same all-gather has the times of the passes.
 double PipelinedClassification::GradientNorm() {
   const auto ranks = std::size_t(parts_.place.ranks);
   // Step 1: the numbers of this stage.
